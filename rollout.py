@@ -48,8 +48,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from engines.model import whole_tensors
 from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, decoding_gib, inference, keep_freed_memory
-from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
+from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step
 
 
 @dataclass(frozen=True)

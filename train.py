@@ -64,7 +64,6 @@ import dataclasses
 import math
 import time
 from contextlib import nullcontext
-from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -74,6 +73,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import loss as L
+from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
@@ -81,7 +81,7 @@ from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress
 from trainer.rollouts import roll_out, seed_of
-from trainer.settings import Config, read_settings
+from trainer.settings import Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator
 
@@ -155,11 +155,11 @@ def make_step(
         # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
         for u, mini_batch in enumerate(tqdm(mini_batches, "updates", leave=False, delay=5, disable=None)):
             mine = in_mini_batch == u
-            loss = partial(
-                L.policy_loss, tokens=int(outcomes.length[mine].sum()), responses=int(mine.sum()),
-                objective=setup.objective, kl_coef=config.kl_coef,
+            tokens, responses = int(outcomes.length[mine].sum()), int(mine.sum())
+            update(
+                setup.wrapped, setup.optimizer, mini_batch, tokens, responses, setup.objective, config, accelerator,
+                sums,
             )  # fmt: skip
-            update(setup.wrapped, setup.optimizer, mini_batch, loss, config, accelerator, sums)
         run.lap("update")
 
         # 8: sync; the torch engine samples from policy.model itself, vLLM loads its weights (asleep: when it wakes)
@@ -225,15 +225,13 @@ def split(
 
 
 def update(
-    wrapped, optimizer, mini_batch: list[MicroBatch], policy_loss: partial, config: Config, accelerator: Accelerator,
-    sums: Sums,
+    wrapped, optimizer, mini_batch: list[MicroBatch], tokens: int, responses: int, objective: L.Objective,
+    config: Config, accelerator: Accelerator, sums: Sums,
 ) -> None:  # fmt: skip
     """Make one optimizer step, or skip it if the gradient is not finite or no rollout is left.
 
-    mini_batch: this rank's micro-batches. policy_loss: loss.policy_loss with the divisors of the mini-batch, over all
-    ranks.
+    mini_batch: this rank's micro-batches. tokens, responses: of the mini-batch on all ranks.
     """
-    tokens = policy_loss.keywords["tokens"]
     if not tokens:  # fewer rollouts than mini-batches
         return
     wrapped.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
@@ -242,7 +240,7 @@ def update(
         last = i + 1 == len(mini_batch)
         # DDP averages the gradients of all ranks after the last micro-batch, FSDP2 after each
         with nullcontext() if last or fsdp else accelerator.no_sync(wrapped):
-            loss = loss_of(wrapped, micro_batch, policy_loss, config, accelerator, sums)
+            loss = loss_of(wrapped, micro_batch, tokens, responses, objective, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
     sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
     norm: Any = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), MAX_GRAD_NORM)
@@ -257,13 +255,14 @@ def update(
 
 
 def loss_of(
-    wrapped, micro_batch: MicroBatch, policy_loss: partial, config: Config, accelerator: Accelerator, sums: Sums
-) -> Tensor:
-    """Return a micro-batch's share of section 3.1's loss."""
+    wrapped, micro_batch: MicroBatch, tokens: int, responses: int, objective: L.Objective, config: Config,
+    accelerator: Accelerator, sums: Sums,
+) -> Tensor:  # fmt: skip
+    """Return a micro-batch's share of section 3.1's loss. tokens, responses: its divisors, of the mini-batch."""
     logp, _ = log_probs(wrapped, micro_batch, config.temperature, accelerator)  # (T,)
     if not micro_batch.rollouts:  # another rank has one micro-batch more
         return logp.sum()  # 0, with a gradient of 0
-    loss, metrics = policy_loss(micro_batch.tokens(logp))
+    loss, metrics = L.policy_loss(micro_batch.tokens(logp), tokens, responses, objective, config.kl_coef)
     sums.add({"loss": loss.detach()} | metrics, L.MAXIMA, L.MINIMA)
     return loss
 

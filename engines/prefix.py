@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from engines.model import bytes_per_token
 from engines.rounding import dithered_weights
 
 
@@ -236,14 +237,6 @@ def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
     The rest is for activations, and for all that the estimate of `bytes_per_row` leaves out.
     """
     return gpu_memory_utilization * torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else 2.0
-
-
-def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
-    """Return the size of one token's keys and values in all layers."""
-    c = model.config.get_text_config()
-    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    return 2 * c.num_hidden_layers * heads * width * itemsize
 
 
 def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_tokens: int) -> float:

@@ -1,5 +1,6 @@
 """Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
+check_compiler    can Triton compile on this machine?
 start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
 max_seqs          how many rollouts decode at a time
@@ -14,6 +15,9 @@ import copy
 import hashlib
 import importlib.util
 import os
+import shutil
+import sys
+import sysconfig
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +25,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.prefix import bytes_per_token
-from engines.rounding import dithered
+from engines.model import bytes_per_token, whole_tensors
 
 MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"  # what sizes the cache
 
@@ -33,6 +35,23 @@ MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE
 def have_vllm() -> bool:
     """Return True if vllm is installed; does not import it."""
     return importlib.util.find_spec("vllm") is not None
+
+
+def check_compiler() -> None:
+    """Raise ValueError if Triton cannot compile here: on a GPU vLLM needs Triton.
+
+    Triton takes $CC, gcc or clang, and Python's headers.
+    """
+    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+    missing = [] if any(map(shutil.which, compilers)) else [f"a C compiler ({' or '.join(compilers)})"]
+    missing += [] if os.path.exists(header) else [f"Python's headers ({header})"]
+    if missing:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+        raise ValueError(
+            f"vLLM on a GPU compiles kernels during a run and needs {' and '.join(missing)}: apt-get install gcc "
+            f"{version}, or use --engine torch"
+        )
 
 
 def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float, options: dict[str, Any]) -> Any:
@@ -155,28 +174,6 @@ def load_weights(llm: Any, model: torch.nn.Module) -> None:
         llm.apply_model(repack_tied_head)
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM kept keys and values of the old weights: requests are still running")
-
-
-def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) under the names of `state_dict`. Gathers the FSDP2 shards of one tensor at a time.
-
-    Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own. With dtype
-    bfloat16 the parameters are rounded by `dithered`, each shard on its rank; buffers stay as they are. A layer with an
-    adapter (trainer/adapters.py) yields its merged weight, which is computed when its turn comes.
-    """
-    model = getattr(model, "module", model)  # DDP
-    parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
-    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if hasattr(x, "merged")}
-    for name, tensor in model.state_dict().items():
-        layer, _, key = name.rpartition(".")
-        if layer in adapted and key in ("A", "B"):
-            continue
-        if layer in adapted and key == "weight":
-            tensor = adapted[layer].merged()
-        if name in parameters and dtype == torch.bfloat16:
-            tensor = dithered(tensor, name)
-        if name in parameters | buffers:
-            yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 @contextmanager

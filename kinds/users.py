@@ -1,4 +1,4 @@
-"""A user's file of rewards (trainer/problems.py, `load_rewards`).
+"""A user's files of rewards. `load_rewards` adds their kinds to verify.KINDS.
 
     KINDS = {"kind": function}             function(response, reference) -> reward
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError if a problem's reference is broken
@@ -17,13 +17,32 @@ import inspect
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from sandbox.jobs import Call, Ended
 from sandbox.pool import CANNOT_START, restart, run
-from verify import Kind, Response, shown, verdict_of
+from verify import KINDS, Kind, Response, shown, verdict_of
 
 CHECK_S = 10.0  # for a worker to name the file's kinds, or to check a reference
+
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+
+
+def load_rewards(paths: list[str] | list[Path]) -> list[str]:
+    """Add the kinds that these Python files define to verify.KINDS, and return the absolute paths.
+
+    Raises FileNotFoundError, or ValueError for a file that cannot be used.
+    """
+    loaded = [str(Path(path).resolve()) for path in paths]
+    for path in loaded:
+        kinds, files = load(path)
+        others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
+        if taken := others & kinds.keys():
+            raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
+        KINDS.update(kinds)  # a file may be loaded again
+        reward_files[path] = files
+    return loaded
 
 
 def load(path: str) -> tuple[dict[str, Kind], list[str]]:

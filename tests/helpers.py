@@ -20,11 +20,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from rollout import Request, Sampling, TorchEngine
+from trainer.command_line import read_settings
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
 from trainer.rollouts import Judge, roll_out, rollouts_of
-from trainer.settings import Config, read_settings
+from trainer.settings import Config
 from verify import REASONS, Problem, Verdict
 
 ROOT = Path(__file__).parent.parent

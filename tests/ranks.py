@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig
 
 import train
-from engines.vllm import whole_tensors
+from engines.model import whole_tensors
 from tools.fit import Allocations
 from trainer.settings import Config
 from trainer.start import build_models

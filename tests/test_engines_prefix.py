@@ -9,7 +9,8 @@ from small_models import PROMPTS, SMALL, make
 from transformers import AutoModelForCausalLM, GptOssConfig
 
 from engines import prefix
-from engines.prefix import PrefixDecoder, bytes_per_row, bytes_per_token, check_attention, inference
+from engines.model import bytes_per_token
+from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference
 from rollout import Request, Sampling, TorchEngine
 
 

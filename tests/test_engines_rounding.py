@@ -7,9 +7,9 @@ import torch
 from helpers import ROOT, ended, loaded, random_policy, random_rollouts, start
 from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
+from engines.model import whole_tensors
 from engines.prefix import inference
 from engines.rounding import PERIOD, dither_under_autocast, dithered, dithered_weights, matrices_of
-from engines.vllm import whole_tensors
 from trainer.micro_batches import MicroBatch, log_probs
 from trainer.policy import Policy
 

@@ -19,8 +19,10 @@ from helpers import TINY
 from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
 
+from engines import vllm
+from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import import_vllm, keep_threads, max_seqs, whole_tensors
+from engines.vllm import check_compiler, import_vllm, keep_threads, max_seqs
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 
@@ -70,6 +72,20 @@ def test_the_rollouts_that_a_gpu_holds_by_hand(monkeypatch):
     assert max_seqs(model, "float32", config) == 32  # 256 MiB hold 32 rollouts of 2^15 tokens
     config.gpu_memory_utilization = 0.5
     assert max_seqs(model, "float32", config) == 64
+
+
+def test_a_machine_without_a_compiler_is_refused(monkeypatch, tmp_path):
+    """Makes impossible: a run that ends in Triton, which finds no C compiler or no header of Python."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(vllm.shutil, "which", lambda name: name == "gcc")
+    monkeypatch.setattr(vllm.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(ValueError, match="needs Python's headers"):
+        check_compiler()
+    (tmp_path / "Python.h").touch()
+    check_compiler()
+    monkeypatch.setenv("CC", "nowhere")
+    with pytest.raises(ValueError, match=r"a C compiler \(nowhere\): apt-get install gcc"):
+        check_compiler()
 
 
 def test_tensors_to_sync_come_once_under_their_names():

@@ -1,4 +1,4 @@
-"""kinds/users.py, trainer.problems.load_rewards: a user's file of rewards, right, broken and hostile."""
+"""kinds/users.py: a user's file of rewards, right, broken and hostile."""
 
 import contextlib
 import json
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kinds import users
+from kinds.users import load_rewards, reward_files
 from sandbox import pool as sandbox_pool
-from trainer.problems import load_problems, load_rewards, reward_files
+from trainer.problems import load_problems
 from verify import KINDS, JudgeFailed, NotAReward, Response, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only

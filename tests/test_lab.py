@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -175,10 +174,9 @@ def test_the_loops_gradient_is_trains():
     batches, sums = micro_batches(half, 60, True, accelerator), Sums(accelerator)
     for batch in batches:
         batch.old_logp, batch.ref_logp = torch.cat([old_and_ref[id(r)] for r in batch.rollouts], dim=1)
-    config = Config(temperature=1.0)
-    loss = partial(L.policy_loss, tokens=sum(len(r.response) for r in half), responses=12, kl_coef=loop.KL_COEF)
+    config, tokens = Config(temperature=1.0, kl_coef=loop.KL_COEF), sum(len(r.response) for r in half)
     with mock.patch.object(train, "MAX_GRAD_NORM", 1e9):
-        train.update(policy, optimizer, batches, loss, config, accelerator, sums)
+        train.update(policy, optimizer, batches, tokens, 12, L.OBJECTIVES["brorl"], config, accelerator, sums)
     metrics = sums.result()
     assert len(batches) > 2 and metrics["clip_high_fraction"] > 0.01 and metrics["clip_low_fraction"] > 0.01
     theirs = [p.grad for p in model.parameters()]

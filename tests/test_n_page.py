@@ -263,7 +263,7 @@ def test_every_setting_draws(visit):
 @pytest.mark.slow
 def test_the_commands_of_the_page_can_be_typed(visit, tmp_path):
     """Makes impossible: a command of a tool that left, with a flag or a value that it refuses; one that cannot run."""
-    from trainer.settings import read_settings
+    from trainer.command_line import read_settings
 
     page = visit("#prompt=4000&response=20")
     tool, run = page.inner_text("#command").replace("\\\n", " ").strip().split("\npython ")

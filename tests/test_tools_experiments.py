@@ -19,9 +19,10 @@ from tiny import exact
 from tools import experiments, plans
 from tools.comparison import table
 from tools.plans import counted, plan_of, runs_of, small, value_of, varied, wanted
+from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.files import read_csv
-from trainer.settings import Config, read_settings
+from trainer.settings import Config
 
 PLAN = """
 question = "Which arm is ahead?"

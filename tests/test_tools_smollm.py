@@ -4,8 +4,8 @@ import json
 import re
 
 from tools import smollm
+from trainer.command_line import read_settings
 from trainer.problems import load_problems
-from trainer.settings import read_settings
 
 
 def test_the_problems_and_recipes_of_the_real_model(tmp_path):

@@ -13,17 +13,17 @@ from test_trainer_processes import same
 from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
+from engines.model import whole_tensors
 from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
-from engines.vllm import whole_tensors
 from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
+from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.policy import Policy, agrees_with_logits
 from trainer.report import remarks_on_rate
-from trainer.settings import read_settings
 from trainer.start import build_models
 
 CPU = torch.device("cpu")

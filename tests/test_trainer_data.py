@@ -1,25 +1,24 @@
-"""trainer/data.py: problems as prompts, held-out sources, digests, and the remarks on them."""
+"""trainer/data.py: sources and their weights, problems as prompts, digests, and the remarks on them."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from unittest import mock
 
 import pytest
-import torch
-from helpers import TINY, few_problems, loaded, set_up, settings, write_problems
+from helpers import TINY, few_problems, set_up, settings, write_problems
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
+from kinds.users import load_rewards
+from trainer.data import load, load_data, read_spec, source_names, with_system_prompt
 from trainer.exits import Refusal
-from trainer.problems import load_data, load_rewards
+from trainer.problems import load_problems
 from trainer.report import remarks
 from trainer.settings import Config
-from trainer.text import encode, turn_end
+from trainer.text import encode
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -206,29 +205,28 @@ def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, cha
     assert changed == [[], ["the training problems"], ["the tokenizer"], ["words.py"]]
 
 
-@pytest.mark.parametrize("make, named", [
-    (lambda f: f.rmdir(), "no such folder"), (lambda f: None, "config.json"),
-    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"),
-    (lambda f: shutil.copy(TINY / "policy/config.json", f), "tokenizer"),
-    (lambda f: [(f / "config.json").write_text('{"model_type": "nonsense"}'), (f / "tokenizer.json").write_text("{}")],
-     "--model"),
-])  # fmt: skip
-def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
-    """Makes impossible: a traceback of transformers for a wrong folder."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    make(folder)
-    with pytest.raises(Refusal, match=named):
-        loaded_data(tmp_path, model=str(folder), max_response_tokens=12)
-    assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
+def test_specs():
+    """Makes impossible: a path cut at a colon, or a weight taken for a part of it."""
+    for source, weight in (("a.jsonl", None), ("a.jsonl", 0.4), ("hf:aime24=saved/x", 2.0),
+                           ("gym:chain_sum*50", 0.1), ("dir:with:colons", None)):  # fmt: skip
+        assert read_spec(source if weight is None else f"{source}:{weight}") == (source, weight)
 
 
-def test_every_eos_token_ends_a_response():
-    """Makes impossible: a chat model that runs on after its end-of-turn token."""
-    model, tokenizer = loaded()
-    for eos, others in (([0, 7], {0, 7}), (None, set())):
-        model.generation_config.eos_token_id = eos
-        assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id} | others))
+def test_an_epoch_keeps_the_weights(tmp_path):
+    """Makes impossible: weights that hold only on average, a source that ends early, or a lost problem."""
+    a, b = (
+        write_problems(tmp_path / name, *(f"{name}{i}" for i in range(count)))
+        for name, count in (("a.jsonl", 90), ("b.jsonl", 10))
+    )
+    assert load_data([a, b]) == load_problems(a) + load_problems(b)
+    epoch = load_data([f"{a}:0.75", f"{b}:0.25"], seed=1)
+    assert len(epoch) == 120 and len({problem.prompt for problem in epoch}) == 100
+    for start in range(0, 120, 8):
+        assert 1 <= sum(problem.prompt[0] == "b" for problem in epoch[start : start + 8]) <= 3
+    assert epoch == load_data([f"{a}:3", f"{b}:1"], seed=1) != load_data([f"{a}:3", f"{b}:1"], seed=2)
+    for wrong in ([a, f"{b}:1"], [f"{a}:0"]):
+        with pytest.raises(ValueError, match="weight"):
+            load_data(wrong)
 
 
 def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):
@@ -238,21 +236,6 @@ def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypat
     for seed in (0, 5):
         loaded_data(tmp_path, seed=seed)
     assert asked == [0, module.HELD_OUT_SEED, 5, module.HELD_OUT_SEED] and module.HELD_OUT_SEED >= 10**9
-
-
-def test_the_end_of_a_turn_ends_a_response(chat_model):
-    """Makes impossible: a base model that goes on as the user after the token that ends a turn, and is judged on that;
-    an EOS token outside of the vocabulary that ends in a traceback.
-    """
-    model, tokenizer = loaded()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<turn>{% endfor %}"
-    end = tokenizer.convert_tokens_to_ids("<turn>")
-    assert turn_end(tokenizer) == end and model.config.vocab_size == end
-    with pytest.raises(Refusal, match=f"EOS token {end} is outside"):
-        stop_tokens(tokenizer, model)
-    model.config.vocab_size += 1
-    assert end in stop_tokens(tokenizer, model)
 
 
 def test_an_eos_that_the_tokenizer_appends_is_left_out(tmp_path):
@@ -280,27 +263,3 @@ def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
     path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 6, "12@3=")
     with pytest.raises(Refusal, match="--data, problem 7: '@' is token 22, and the model has 22"):
         loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
-
-
-@pytest.mark.parametrize("change, named", [
-    (lambda w: {f"_orig_mod.{name}": x for name, x in w.items()}, "lack .*model.embed_tokens.weight.* and .* more"),
-    (lambda w: {name: x for name, x in w.items() if ".layers.1." not in name}, "lack model.layers.1"),
-    (lambda w: w | {"score.weight": torch.zeros(2, 64)}, "does not, score.weight"),
-    (lambda w: w | {"model.norm.weight": torch.zeros(3)}, "in another shape model.norm.weight"),
-])  # fmt: skip
-def test_weights_that_are_not_the_models_are_refused(tmp_path, change, named):
-    """Makes impossible: random values in place of weights that the files lack, trained without a word."""
-    shutil.copytree(TINY / "policy", tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
-    weights = loaded()[0].state_dict()
-    del weights["lm_head.weight"]  # tied
-    torch.save(change(weights), tmp_path / "model" / "pytorch_model.bin")
-    with pytest.raises(Refusal, match=named):
-        load_model(str(tmp_path / "model"))
-    assert load_model(str(TINY / "policy")).config.tie_word_embeddings  # a tied head is not missing
-
-
-def test_a_folder_of_adapters_is_refused(tmp_path):
-    """Makes impossible: the advice to copy weights again for a folder that never had them."""
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(Refusal, match="merge"):
-        load_model(str(tmp_path))

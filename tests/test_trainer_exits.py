@@ -9,7 +9,7 @@ import torch
 
 import train
 import trainer.exits as exits
-from trainer.exits import Refusal
+from trainer.exits import Refusal, refusing
 
 
 @pytest.mark.parametrize("failure, rank, want, said", [
@@ -38,3 +38,13 @@ def test_the_last_words_are_no_commands_for_the_terminal(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         exits.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
     assert capsys.readouterr().err == "Traceback:\n  é \\x1b[2J\\rall is well\n"
+
+
+def test_refusing_keeps_notes_and_bugs():
+    """Makes impossible: a lost note; a bug that is printed as a sentence."""
+    mistake = ValueError("no room")
+    mistake.add_note("lower it")
+    with pytest.raises(Refusal, match="no room lower it"), refusing("x: "):
+        raise mistake
+    with pytest.raises(KeyError), refusing():
+        raise KeyError("a bug")

@@ -100,19 +100,10 @@ def test_the_precision_of_a_run(given, asked, native, want, monkeypatch):
         assert start.precision(Config(precision=given)) == want
 
 
-def test_a_gpu_without_a_compiler_is_refused_before_anything_loads(monkeypatch, tmp_path):
-    """Makes impossible: minutes of loading before Triton finds no C compiler or no header of Python."""
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(start.shutil, "which", lambda name: name == "gcc")
-    monkeypatch.setattr(start.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    with pytest.raises(Refusal, match="needs Python's headers"):
-        start.check_compiler()
-    (tmp_path / "Python.h").touch()
-    start.check_compiler()
-    monkeypatch.setenv("CC", "nowhere")
-    with pytest.raises(Refusal, match=r"a C compiler \(nowhere\): apt-get install gcc"):
-        start.check_compiler()
+def test_a_gpu_without_a_compiler_is_refused_before_anything_loads(monkeypatch):
+    """Makes impossible: minutes of loading before Triton finds no C compiler."""
+    monkeypatch.setattr(start, "check_compiler", mock.Mock(side_effect=ValueError("a C compiler is missing")))
     monkeypatch.setattr(start, "load", mock.Mock(side_effect=AssertionError("too late")))
     card = mock.Mock(device=torch.device("cuda"), is_main_process=True, num_processes=1)
-    with pytest.raises(Refusal, match="compiler"):
+    with pytest.raises(Refusal, match="a C compiler"):
         start.set_up(Config(engine="vllm", name="run", model="M"), card, {})

@@ -28,7 +28,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -157,13 +156,13 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
     policy = Policy(model)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, foreach=False)
     config = Config(temperature=1.0)
-    loss = partial(L.policy_loss, tokens=n * length, responses=n)
+    objective = L.OBJECTIVES["brorl"]
 
     def step(share_prompts: bool) -> int:
         policy.share_prompts = share_prompts
         mini_batch = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
         score(policy, mini_batch, "old_logp", 1.0, accelerator)
-        train.update(policy, optimizer, mini_batch, loss, config, accelerator, Sums(accelerator))
+        train.update(policy, optimizer, mini_batch, n * length, n, objective, config, accelerator, Sums(accelerator))
         return n
 
     what = f"score, update: {size.prompt} + {n} x {length} tokens"

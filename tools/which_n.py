@@ -32,7 +32,6 @@ import sys
 import time
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from typing import Any, NamedTuple
 
@@ -43,11 +42,11 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
-import loss as L
 import train
 from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
 from tools.noise_law import kept_share as share_of
 from trainer.adapters import trainable
+from trainer.command_line import read_settings
 from trainer.exits import Refusal, explained
 from trainer.files import write
 from trainer.metrics import Sums
@@ -55,7 +54,7 @@ from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
 from trainer.report import short
 from trainer.rollouts import seed_of
-from trainer.settings import TINY, Config, read_settings
+from trainer.settings import TINY, Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator
 
@@ -137,8 +136,7 @@ def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup
         for p in trainable(setup.policy):
             p.grad = torch.zeros_like(p)
         began = time.perf_counter()
-        none = partial(L.policy_loss, tokens=1, responses=1)
-        train.update(setup.wrapped, setup.optimizer, [], none, config, accelerator, Sums(accelerator))
+        train.update(setup.wrapped, setup.optimizer, [], 1, 1, setup.objective, config, accelerator, Sums(accelerator))
         spent.append(time.perf_counter() - began)
     return max(gather_object([min(spent)]))
 

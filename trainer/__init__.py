@@ -1,11 +1,14 @@
 """The plumbing of train.py, in the order of a run.
 
-settings.py    the settings, their rules, the command line
+settings.py    the settings, one line each
+command_line.py  from the command line, a recipe or an earlier run to their values
+exits.py       turns an exception into a sentence and an exit code
 objectives.py  finds the objective that --objective names, and tries it
 start.py       builds the objects of a run, compares engine and trainer
-exits.py       turns an exception into a sentence and an exit code
-problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
-data.py        the problems of a run, checked against the model; the held-out problems by source
+pretrained.py  model and tokenizer, in the folder format of transformers
+problems.py    reads a file of problems, and checks each problem
+public_data.py the rows of public data sets and generators as problems
+data.py        the problems of a run, from all sources, as prompts that fit the model
 text.py        a prompt in tokens, and the tokens that a response's text leaves out
 progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py    stages 2 and 3: roll_out; the thread that judges

@@ -1,27 +1,35 @@
-"""Before a run: model and tokenizer, and the problems: prompts that fit the model, held-out problems by source."""
+"""The problems of a run: from the sources of --data and --eval_data, as prompts that fit the model.
+
+path.jsonl             a file of problems (trainer/problems.py)
+hf:NAME                an entry of HUB (trainer/public_data.py), by the package datasets; hf:NAME=FOLDER reads a copy
+                       from `save_to_disk`
+gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
+SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
+import math
 import random
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from jinja2 import TemplateError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from kinds.users import reward_files
 from trainer.exits import Refusal, refusing
 from trainer.objectives import file_of
-from trainer.problems import load_data, reward_files
-from trainer.settings import GIVEN, Config, is_missing_folder
-from trainer.text import encode, turn_end
+from trainer.pretrained import load_tokenizer
+from trainer.problems import load_problems
+from trainer.public_data import load_gym, load_hub
+from trainer.settings import GIVEN, Config
+from trainer.text import encode
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -77,6 +85,52 @@ def load(config: Config, origins: dict[str, str]) -> Data:
     return Data(tokenizer, problems, held_out, sources, available, lengths, positions, found)
 
 
+def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
+    """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
+
+    The seed fixes the generated problems (gym:) and, with weights, the order of all.
+    """
+    pairs = [read_spec(spec) for spec in specs]
+    sources = []
+    for source, _ in pairs:
+        start, _, name = source.partition(":")
+        if start == "gym":
+            sources.append(load_gym(name, seed))
+        else:
+            sources.append(load_hub(name) if start == "hf" else load_problems(source))
+    weights: list[Any] = [weight for _, weight in pairs]
+    if all(weight is None for weight in weights):
+        return [problem for problems in sources for problem in problems]
+    if None in weights:
+        raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
+    return mix(sources, weights, seed)
+
+
+def read_spec(spec: str) -> tuple[str, float | None]:
+    """Split "SOURCE:WEIGHT" into ("SOURCE", weight), without a weight (spec, None). ValueError for a weight of 0."""
+    source, colon, last = spec.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
+        return spec, None
+    if float(last) <= 0:
+        raise ValueError(f"the weight in {spec} must be above 0")
+    return source, float(last)
+
+
+def mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
+    """Shuffle every source, and draw from them in the shares of their weights in every stretch of the epoch."""
+    total, rng = sum(weights), random.Random(seed)
+    length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
+    drawn, epoch = [0] * len(sources), []
+    decks: list[list[Problem]] = [[] for _ in sources]
+    for position in range(1, length + 1):
+        # The source whose share is furthest behind.
+        due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])
+        decks[due] = decks[due] or rng.sample(sources[due], len(sources[due]))
+        epoch.append(decks[due].pop())
+        drawn[due] += 1
+    return epoch
+
+
 def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> list[tuple[str, Problem]]:
     """Choose --eval_problems of the held-out problems at random: from each source its share, at least one.
 
@@ -90,71 +144,6 @@ def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> lis
         share = max(1, round(wanted * len(own) / len(named)))
         chosen += random.Random(f"{HELD_OUT_SEED}/{source}").sample(own, share)
     return [named[i] for i in sorted(chosen)]
-
-
-def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
-    """A model's tokenizer and its text config, without its weights. Raises Refusal."""
-    if os.path.isfile(os.path.join(model, "metrics.jsonl")):
-        raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
-    if is_missing_folder(model):
-        raise Refusal(f"--model {model}: there is no such folder")
-    # Without a network the hub writes two lines for each of its retries.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
-        text_config = AutoConfig.from_pretrained(model).get_text_config()
-        return AutoTokenizer.from_pretrained(model), text_config
-    except (ValueError, OSError) as failure:
-        raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
-
-
-def load_model(model: str, without_weights: bool = False):
-    """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal.
-
-    transformers gives random values to a weight that the files do not have, and leaves out weights that the model does
-    not have: both are refused. A head that is tied to the embedding is not missing.
-    """
-    if os.path.isfile(os.path.join(model, "adapter_config.json")):
-        raise Refusal(f"--model {model} has adapters only: merge them into their model first (peft: merge_and_unload)")
-    device_map = "meta" if without_weights else None
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    except ImportError as missing:
-        raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
-    except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
-        raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
-    found, keys = loaded
-    wrong = {
-        "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
-        "have in another shape": [name for name, *_ in keys["mismatched_keys"]],
-    }  # fmt: skip
-    faults = [f"{what} {some(names)}" for what, names in wrong.items() if names]
-    if faults and not without_weights:
-        raise Refusal(f"--model {model}: its files {'; they '.join(faults)}: copy a complete {type(found).__name__}")
-    return found
-
-
-def some(names: Iterable[str]) -> str:
-    """The first names of many."""
-    names = sorted(names)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more weights" if len(names) > 3 else "")
-
-
-def stop_tokens(tokenizer, model) -> tuple[int, ...]:
-    """The tokens that end a response: EOS of the tokenizer and of the generation config, and the end of a chat's turn.
-
-    Raises Refusal for a token outside of the model's vocabulary.
-    """
-    eos = model.generation_config.eos_token_id
-    tokens = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos]), turn_end(tokenizer)} - {None}
-    vocabulary = model.config.get_text_config().vocab_size
-    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
-        raise Refusal(
-            f"--model: the EOS token {outside[0]} is outside of the model's vocabulary of {vocabulary:,} tokens: "
-            "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
-        )
-    return tuple(sorted(tokens))
 
 
 def with_system_prompt(problem: Problem, config: Config) -> Problem:

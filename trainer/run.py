@@ -35,7 +35,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 import brorl
-from engines.vllm import whole_tensors
+from engines.model import whole_tensors
+from trainer.command_line import check_same_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
@@ -44,7 +45,7 @@ from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
 from trainer.progress import Progress
 from trainer.report import Console, change, draw_curves
-from trainer.settings import Config, check_same_run
+from trainer.settings import Config
 from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
-import sys
-import sysconfig
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -22,16 +19,18 @@ from transformers.utils import logging
 
 import loss as L
 from engines.rounding import dither_under_autocast
+from engines.vllm import check_compiler
+from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
 from trainer.adapters import add_adapters, shared_copy, trainable
-from trainer.data import Data, load, load_model, stop_tokens
+from trainer.data import Data, load
 from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
-from trainer.problems import load_rewards
+from trainer.pretrained import load_model, stop_tokens
 from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
@@ -112,23 +111,6 @@ def precision(config: Config) -> str:
     return config.precision or ("bfloat16" if asked == "bf16" or native else "float32")
 
 
-def check_compiler() -> None:
-    """Refuse a machine on which Triton cannot compile, before anything loads. vLLM needs Triton on a GPU.
-
-    Triton takes $CC, gcc or clang, and Python's headers.
-    """
-    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
-    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
-    missing = [] if any(map(shutil.which, compilers)) else [f"a C compiler ({' or '.join(compilers)})"]
-    missing += [] if os.path.exists(header) else [f"Python's headers ({header})"]
-    if missing:
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-        raise Refusal(
-            f"vLLM on a GPU compiles kernels during a run and needs {' and '.join(missing)}: apt-get install gcc "
-            f"{version}, or use --engine torch"
-        )
-
-
 def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) -> Setup:
     """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
     logging.disable_progress_bar()  # bars of reading and writing weights
@@ -136,7 +118,8 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
     say(f"starting {config.name} on {where}: reading problems and model ...")
     if accelerator.device.type == "cuda" and config.engine == "vllm":
-        check_compiler()
+        with refusing():
+            check_compiler()
     if config.offload and fsdp_requested():
         raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):

@@ -1,4 +1,4 @@
-"""trainer/settings.py: the command line, recipes, rules, suggestions, the settings of a resumed run."""
+"""trainer/command_line.py and the rules of trainer/settings.py: flags, recipes, suggestions, a resumed run."""
 
 import contextlib
 import json
@@ -9,8 +9,9 @@ import pytest
 from helpers import TINY, settings
 
 import brorl
-from trainer.exits import Refusal, refusing
-from trainer.settings import GIVEN, Config, check_same_run, read_settings, rule
+from trainer.command_line import check_same_run, read_settings
+from trainer.exits import Refusal
+from trainer.settings import GIVEN, Config, rule
 
 
 def read(*argv: str):
@@ -197,7 +198,7 @@ def test_an_evaluation_or_a_damaged_file_cannot_be_resumed(tmp_path):
 def test_the_default_engine_follows_the_machine(monkeypatch, gpu, package):
     """Makes impossible: a laptop's first command that asks for vLLM, or a GPU that is left to the slow engine."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
-    monkeypatch.setattr("trainer.settings.have_vllm", lambda: package)
+    monkeypatch.setattr("trainer.command_line.have_vllm", lambda: package)
     assert read()[0].engine == ("vllm" if gpu and package else "torch")
     assert read("--engine", "torch")[0].engine == "torch"
     with contextlib.nullcontext() if package else pytest.raises(Refusal, match="requirements-gpu"):
@@ -213,13 +214,3 @@ def test_the_default_engine_follows_the_machine(monkeypatch, gpu, package):
 def test_a_run_is_named_after_its_recipe_model_and_seed(argv, name):
     """Makes impossible: two different commands that want the same folder."""
     assert read(*argv)[0].name == name
-
-
-def test_refusing_keeps_notes_and_bugs():
-    """Makes impossible: a lost note; a bug that is printed as a sentence."""
-    mistake = ValueError("no room")
-    mistake.add_note("lower it")
-    with pytest.raises(Refusal, match="no room lower it"), refusing("x: "):
-        raise mistake
-    with pytest.raises(KeyError), refusing():
-        raise KeyError("a bug")

@@ -1,0 +1,40 @@
+"""The trained model, for both engines of rollout.py: its weights, and the memory that a token takes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engines.rounding import dithered
+
+
+def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, tensor) under the names of `state_dict`. Gathers the FSDP2 shards of one tensor at a time.
+
+    Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own. With dtype
+    bfloat16 the parameters are rounded by `dithered`, each shard on its rank; buffers stay as they are. A layer with an
+    adapter (trainer/adapters.py) yields its merged weight, which is computed when its turn comes.
+    """
+    model = getattr(model, "module", model)  # DDP
+    parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
+    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if hasattr(x, "merged")}
+    for name, tensor in model.state_dict().items():
+        layer, _, key = name.rpartition(".")
+        if layer in adapted and key in ("A", "B"):
+            continue
+        if layer in adapted and key == "weight":
+            tensor = adapted[layer].merged()
+        if name in parameters and dtype == torch.bfloat16:
+            tensor = dithered(tensor, name)
+        if name in parameters | buffers:
+            yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
+    """Return the size of one token's keys and values in all layers."""
+    c = model.config.get_text_config()
+    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    return 2 * c.num_hidden_layers * heads * width * itemsize

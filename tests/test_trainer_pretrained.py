@@ -1,0 +1,77 @@
+"""trainer/pretrained.py: folders that are no model, weights of another model, the tokens that end a response."""
+
+import logging
+import shutil
+
+import pytest
+import torch
+from helpers import TINY, loaded, settings
+
+from trainer.data import load
+from trainer.exits import Refusal
+from trainer.pretrained import load_model, stop_tokens
+from trainer.text import turn_end
+
+
+@pytest.mark.parametrize("make, named", [
+    (lambda f: f.rmdir(), "no such folder"), (lambda f: None, "config.json"),
+    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"),
+    (lambda f: shutil.copy(TINY / "policy/config.json", f), "tokenizer"),
+    (lambda f: [(f / "config.json").write_text('{"model_type": "nonsense"}'), (f / "tokenizer.json").write_text("{}")],
+     "--model"),
+])  # fmt: skip
+def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
+    """Makes impossible: a traceback of transformers for a wrong folder."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    make(folder)
+    with pytest.raises(Refusal, match=named):
+        load(*settings(tmp_path, model=str(folder), max_response_tokens=12))
+    assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
+
+
+def test_every_eos_token_ends_a_response():
+    """Makes impossible: a chat model that runs on after its end-of-turn token."""
+    model, tokenizer = loaded()
+    for eos, others in (([0, 7], {0, 7}), (None, set())):
+        model.generation_config.eos_token_id = eos
+        assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id} | others))
+
+
+def test_the_end_of_a_turn_ends_a_response():
+    """Makes impossible: a base model that goes on as the user after the token that ends a turn, and is judged on that;
+    an EOS token outside of the vocabulary that ends in a traceback.
+    """
+    model, tokenizer = loaded()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<turn>{% endfor %}"
+    end = tokenizer.convert_tokens_to_ids("<turn>")
+    assert turn_end(tokenizer) == end and model.config.vocab_size == end
+    with pytest.raises(Refusal, match=f"EOS token {end} is outside"):
+        stop_tokens(tokenizer, model)
+    model.config.vocab_size += 1
+    assert end in stop_tokens(tokenizer, model)
+
+
+@pytest.mark.parametrize("change, named", [
+    (lambda w: {f"_orig_mod.{name}": x for name, x in w.items()}, "lack .*model.embed_tokens.weight.* and .* more"),
+    (lambda w: {name: x for name, x in w.items() if ".layers.1." not in name}, "lack model.layers.1"),
+    (lambda w: w | {"score.weight": torch.zeros(2, 64)}, "does not, score.weight"),
+    (lambda w: w | {"model.norm.weight": torch.zeros(3)}, "in another shape model.norm.weight"),
+])  # fmt: skip
+def test_weights_that_are_not_the_models_are_refused(tmp_path, change, named):
+    """Makes impossible: random values in place of weights that the files lack, trained without a word."""
+    shutil.copytree(TINY / "policy", tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    weights = loaded()[0].state_dict()
+    del weights["lm_head.weight"]  # tied
+    torch.save(change(weights), tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(Refusal, match=named):
+        load_model(str(tmp_path / "model"))
+    assert load_model(str(TINY / "policy")).config.tie_word_embeddings  # a tied head is not missing
+
+
+def test_a_folder_of_adapters_is_refused(tmp_path):
+    """Makes impossible: the advice to copy weights again for a folder that never had them."""
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(Refusal, match="merge"):
+        load_model(str(tmp_path))

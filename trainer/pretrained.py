@@ -1,0 +1,84 @@
+"""A model and its tokenizer in the folder format of transformers: read before a run, written at its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from trainer.exits import Refusal
+from trainer.text import turn_end
+
+
+def is_missing_folder(model: str) -> bool:
+    """Return True if this is the path of a folder that is not there, and no name of the hub."""
+    return not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1)
+
+
+def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
+    """A model's tokenizer and its text config, without its weights. Raises Refusal."""
+    if os.path.isfile(os.path.join(model, "metrics.jsonl")):
+        raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
+    if is_missing_folder(model):
+        raise Refusal(f"--model {model}: there is no such folder")
+    # Without a network the hub writes two lines for each of its retries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        text_config = AutoConfig.from_pretrained(model).get_text_config()
+        return AutoTokenizer.from_pretrained(model), text_config
+    except (ValueError, OSError) as failure:
+        raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
+
+
+def load_model(model: str, without_weights: bool = False):
+    """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal.
+
+    transformers gives random values to a weight that the files do not have, and leaves out weights that the model does
+    not have: both are refused. A head that is tied to the embedding is not missing.
+    """
+    if os.path.isfile(os.path.join(model, "adapter_config.json")):
+        raise Refusal(f"--model {model} has adapters only: merge them into their model first (peft: merge_and_unload)")
+    device_map = "meta" if without_weights else None
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            model, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except ImportError as missing:
+        raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
+    except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
+        raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
+    found, keys = loaded
+    wrong = {
+        "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
+        "have in another shape": [name for name, *_ in keys["mismatched_keys"]],
+    }  # fmt: skip
+    faults = [f"{what} {some(names)}" for what, names in wrong.items() if names]
+    if faults and not without_weights:
+        raise Refusal(f"--model {model}: its files {'; they '.join(faults)}: copy a complete {type(found).__name__}")
+    return found
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names of many."""
+    names = sorted(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more weights" if len(names) > 3 else "")
+
+
+def stop_tokens(tokenizer, model) -> tuple[int, ...]:
+    """The tokens that end a response: EOS of the tokenizer and of the generation config, and the end of a chat's turn.
+
+    Raises Refusal for a token outside of the model's vocabulary.
+    """
+    eos = model.generation_config.eos_token_id
+    tokens = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos]), turn_end(tokenizer)} - {None}
+    vocabulary = model.config.get_text_config().vocab_size
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise Refusal(
+            f"--model: the EOS token {outside[0]} is outside of the model's vocabulary of {vocabulary:,} tokens: "
+            "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
+        )
+    return tuple(sorted(tokens))
