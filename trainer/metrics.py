@@ -114,6 +114,17 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     return found
 
 
+def waited_for_judge(laps: dict[str, float], seconds: float) -> list[str]:
+    """A sentence for a step of so many seconds that waited more than a tenth of them for its verdicts."""
+    waited = laps.get("wait_for_judge", 0.0)
+    if waited <= max(1.0, seconds / 10):
+        return []
+    return [
+        f"waited {waited:.0f} of {seconds:.0f} seconds for the judge, which worked for {laps['judge']:.0f}: give the "
+        "workers more cores, or make the rewards faster"
+    ]
+
+
 def engine_kl_limit(config: Config) -> float:
     """The largest KL(engine, trainer) that is normal: --max_engine_kl, else by precision.
 
