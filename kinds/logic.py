@@ -154,8 +154,8 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
 ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
 
 
-# Their scorers pay a part for the number itself instead of its prime factors, for the untouched cube (its share of right
-# stickers), and for invented words that change one letter at a time.
+# Their scorers pay a part for the number itself instead of its prime factors, for the right stickers of an untouched
+# cube, and for invented words that change one letter at a time.
 ALL_OR_NOTHING = ("prime_factorization", "rubiks_cube", "word_ladder")
 
 

@@ -92,7 +92,7 @@ def _refusal(path: str, kind: str, text: str) -> str:
 
 
 def contents_of(path: str) -> dict[str, Any]:
-    """Return kind -> (has it a check, the parameters that it asks for), FRESH_PROCESS, and the files that it imports."""
+    """Return kind -> (has it a check, the parameters that it asks for), FRESH_PROCESS, and the imported files."""
     kinds = getattr(sys.modules[path], "KINDS", None)
     if not isinstance(kinds, dict) or not kinds:
         raise ValueError('it names no kind: end it with a line like KINDS = {"my_kind": my_function}')

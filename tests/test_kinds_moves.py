@@ -32,7 +32,7 @@ RED_TOO = [step((0.5, 0.5, "box_red", "square[1.5,0.5]")), step((1.5, 0.5, "box_
     [
         (RED + BLUE + RED_TOO, 1.0),
         (RED + BLUE, 2 / 3),
-        ([RED[0] | BLUE[0], RED[1] | BLUE[1], BLUE[2]] + RED_TOO, 1.0),  # two agents at a time
+        ([RED[0] | BLUE[0], RED[1] | BLUE[1], BLUE[2], *RED_TOO], 1.0),  # two agents at a time
         # The scorer of the package pays these in full, or a part.
         ([*RED, RED[1], *BLUE, *RED_TOO], 0.0),  # a box that is gone already
         ([step((0.5, 0.5, "box_green", "target_green")), *RED, *BLUE, *RED_TOO], 0.0),
@@ -81,7 +81,10 @@ ROOM = "+ + + + + + +\n+ * @ - X - +\n+ - @ - - - +\n+ - X - - - +\n+ + + + + + 
 
 @pytest.mark.parametrize(
     ("moves", "right"),
-    [("RRLD", True), ("RRLDU", True), ("URRLD", False), ("RRLLLD", False), ("RRLDD", False), ("RRRLLD", False), ("RR", False)],
+    [
+        ("RRLD", True), ("RRLDU", True), ("URRLD", False), ("RRLLLD", False), ("RRLDD", False), ("RRRLLD", False),
+        ("RR", False),
+    ],
 )  # fmt: skip
 def test_sokoban_pays_no_impossible_move(moves, right):
     """Makes impossible: a random walk against walls; a push of a box into a wall."""

@@ -203,8 +203,9 @@ def test_a_check_of_references(tmp_path, monkeypatch, refuse):
 @pytest.mark.parametrize(
     "text",
     [
-        "x = 1", "KINDS = {}", "KINDS = {'mine': print}\nFRESH_PROCESS = 1", "KINDS = ['a']", "KINDS = {'a b': print}", "KINDS = {'math': lambda a, b: 1}",
-        "KINDS = {'mine': 1}", "\nimport nowhere_to_be_found", "def f(:", "raise SystemExit(3)",
+        "x = 1", "KINDS = {}", "KINDS = ['a']", "KINDS = {'a b': print}", "KINDS = {'math': lambda a, b: 1}",
+        "KINDS = {'mine': 1}", "KINDS = {'mine': lambda a, b: 1}\nFRESH_PROCESS = 1",
+        "\nimport nowhere_to_be_found", "def f(:", "raise SystemExit(3)",
         "import os\nos._exit(0)", "while True: pass",
     ],
 )  # fmt: skip

@@ -14,12 +14,13 @@ from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
+import trainer.text
+from trainer.data import load, load_model, load_tokenizer, source_names, stop_tokens, with_system_prompt
 from trainer.exits import Refusal
 from trainer.problems import load_data, load_rewards
 from trainer.report import remarks
 from trainer.settings import Config
-from trainer.text import encode, turn_end
+from trainer.text import encode, template_fault, turn_end
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -304,3 +305,91 @@ def test_a_folder_of_adapters_is_refused(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(Refusal, match="merge"):
         load_model(str(tmp_path))
+
+
+def strange_model(folder, file, **changes) -> str:
+    """The embedded policy with other values in one of its files, or all of it replaced."""
+    shutil.copytree(TINY / "policy", folder / "strange")
+    path = folder / "strange" / file
+    path.write_text(json.dumps(changes.get("all", json.loads(path.read_text()) | changes)))
+    return str(folder / "strange")
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"all": 3}), ("config.json", {"all": None}), ("config.json", {"vocab_size": "x"}),
+        ("config.json", {"vocab_size": None}), ("config.json", {"num_attention_heads": 0}),
+        ("config.json", {"num_key_value_heads": 0}), ("config.json", {"text_config": 3}),
+        ("config.json", {"layer_types": 3}), ("config.json", {"quantization_config": 3}),
+        ("config.json", {"attn_implementation": 5}), ("config.json", {"num_hidden_layers": "two"}),
+        ("tokenizer_config.json", {"all": []}), ("tokenizer.json", {"all": []}),
+        ("generation_config.json", {"all": []}), ("generation_config.json", {"eos_token_id": "x"}),
+        ("generation_config.json", {"eos_token_id": {"a": 1}}),
+    ],
+)  # fmt: skip
+def test_a_malformed_model_folder_is_refused_in_a_sentence(tmp_path, file, changes):
+    """Makes impossible: a traceback of transformers about a file that a stranger wrote."""
+    folder = strange_model(tmp_path, file, **changes)
+    with pytest.raises(Refusal, match="--model"):
+        tokenizer, _ = load_tokenizer(folder)
+        stop_tokens(tokenizer, load_model(folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"_attn_implementation": "x/evil"}, {"attn_implementation": {"": "x/evil"}},
+        {"attn_implementation": "paged|x/evil"}, {"_experts_implementation": "x/evil"},
+    ],
+)  # fmt: skip
+def test_a_model_folder_loads_no_code(tmp_path, changes):
+    """Makes impossible: a config that has transformers fetch a kernel of the hub, and run it."""
+    folder = strange_model(tmp_path, "config.json", **changes)
+    with pytest.raises(Refusal, match="x/evil"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_hidden_layers": 10**7}, {"n_layer": 1e9}, {"text_config": {"num_experts": 10**6}}]
+)
+def test_a_config_asks_for_a_bounded_number_of_parts(tmp_path, monkeypatch, changes):
+    """Makes impossible: a list or a module for each of 10⁷ layers, for hours, before anything is refused."""
+    monkeypatch.setattr(module.AutoConfig, "from_pretrained", lambda model: pytest.fail("a config was made"))
+    folder = strange_model(tmp_path, "config.json", **changes)
+    with pytest.raises(Refusal, match=r"config\.json asks for"):
+        load_tokenizer(folder)
+
+
+TEMPLATES = {
+    "{{ 'x' * 10**10 }}": "memory",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds",
+    "{% if messages[0]['content'] == 'b' %}{{ [0] * 10**11 }}{% endif %}": "memory",
+    CHAT: "",
+    "{{ 1 + 'a' }}": "",  # `encode` reports it, with the row
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_has_limits(tmp_path, monkeypatch, chat_model, template):
+    """Makes impossible: a template of a stranger that hangs the start of a run, or fills the memory."""
+    monkeypatch.setattr(trainer.text, "TEMPLATE_S", 1)
+    tokenizer = AutoTokenizer.from_pretrained(chat_model)
+    tokenizer.chat_template = template
+    problems = [Problem([{"role": "user", "content": text}], "countdown", None) for text in "ab"]
+    assert (TEMPLATES[template] or "nothing") in (template_fault(tokenizer, problems) or "nothing")
+    if TEMPLATES[template]:
+        tokenizer.save_pretrained(chat_model)
+        problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
+        with pytest.raises(Refusal, match=f"chat template took more than .*{TEMPLATES[template]}"):
+            loaded_data(tmp_path, model=chat_model, data=[problems], prompts_per_step=1)
+
+
+def test_a_template_that_mixes_types_is_refused_with_its_row(tmp_path, chat_model):
+    """Makes impossible: a traceback of jinja2 about a template that adds a number and a text."""
+    tokenizer = AutoTokenizer.from_pretrained(chat_model)
+    tokenizer.chat_template = "{{ 1 + messages[0]['content'] }}"
+    tokenizer.save_pretrained(chat_model)
+    problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
+    with pytest.raises(Refusal, match="--data, problem 1: the chat template"):
+        loaded_data(tmp_path, model=chat_model, data=[problems], prompts_per_step=1)

@@ -8,7 +8,9 @@ import sys
 import pytest
 from judging import THREE, instruction, needs
 
-from trainer.problems import HUB, load_data, load_problems, map_rows, read_spec
+from sandbox import WeakSandbox
+from sandbox.jobs import Ended
+from trainer.problems import HUB, check, load_data, load_problems, map_rows, read_spec
 from verify import KINDS, Problem, kind_of, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
@@ -234,3 +236,25 @@ def test_optional_packages_are_named(monkeypatch):
     ):
         with pytest.raises(ValueError, match=package):
             load()
+
+
+def test_no_answer_of_a_file_is_evaluated_without_walls(monkeypatch):
+    """Makes impossible: a stranger's text run as code when problems are loaded, where the run would refuse it."""
+    entry = {"question": "", "answer": "1", "metadata": {}}
+    problems = [Problem("a", "logic", {"dataset": "simple_integration", "entry": entry | {"answer": x}}) for x in "12"]
+    seen = []
+
+    def run(jobs, timeout_s, workers, allow_weak):
+        for job in jobs:
+            seen.append(job)
+            if weak and job.evaluates and not allow_weak:
+                raise WeakSandbox("level 1")
+        yield from ((i, Ended("ok", 1.0)) for i in range(len(jobs)))
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # reasoning-gym need not be there
+    monkeypatch.setattr("verify.pool.run", run)
+    weak = True
+    assert check(problems) == {} and len(seen) == 1 and seen[0].evaluates
+    weak = False
+    seen.clear()
+    assert check(problems) == {} and [job.evaluates for job in seen] == [True, False, False]

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -14,14 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jinja2 import TemplateError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from trainer.exits import Refusal, refusing
 from trainer.objectives import file_of
 from trainer.problems import load_data, reward_files
 from trainer.settings import GIVEN, Config, is_missing_folder
-from trainer.text import encode, turn_end
+from trainer.text import encode, template_fault, turn_end
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -57,6 +57,8 @@ def load(config: Config, origins: dict[str, str]) -> Data:
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
             named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
+    if fault := template_fault(tokenizer, [*problems, *(p for _, p in named)]):
+        raise Refusal(f"--model {config.model}: its chat template {fault}: repair it, or use another model")
     lengths, held_out_lengths = (
         [checked_length(tokenizer, vocabulary, p, f"{flag}, problem {i}") for i, p in enumerate(some, 1)]
         for flag, some in (("--data", problems), ("--eval_data", [p for _, p in named]))
@@ -101,10 +103,46 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
     # Without a network the hub writes two lines for each of its retries.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        text_config = AutoConfig.from_pretrained(model).get_text_config()
+        check_counts(model, PreTrainedConfig.get_config_dict(model)[0])
+        model_config = AutoConfig.from_pretrained(model)
+        refuse_code_of_the_hub(model, model_config)
+        text_config = model_config.get_text_config()
+        if not isinstance(text_config.vocab_size, int):
+            raise ValueError(f"its vocab_size is {text_config.vocab_size!r}")
         return AutoTokenizer.from_pretrained(model), text_config
-    except (ValueError, OSError) as failure:
-        raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
+    except Refusal:
+        raise
+    except Exception as failure:  # malformed files raise exceptions of any kind
+        said = str(failure).strip()
+        if isinstance(failure, ValueError | OSError) and said:
+            raise Refusal(f"--model {model} cannot be loaded: {said.splitlines()[0]}") from failure
+        said = f"{type(failure).__name__}: {' '.join(said.split())}"
+        raise Refusal(f"--model {model} cannot be loaded, repair its config and tokenizer ({said:.200})") from failure
+
+
+# The lists and modules of a model are made one by one: 10⁷ layers, which a config can ask for in a line, take hours.
+MOST_PARTS = 2_000
+_COUNTS = re.compile(r"(?:layers?|blocks|depth|experts)$")
+
+
+def check_counts(model: str, part: Any, name: str = "") -> None:
+    """Raise Refusal for a config that asks for more than MOST_PARTS layers or experts, before transformers reads it."""
+    if isinstance(part, dict | list):
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+            check_counts(model, value, str(key))
+    elif isinstance(part, int | float) and part > MOST_PARTS and _COUNTS.search(name):
+        raise Refusal(f"--model {model}: its config.json asks for {name} {part:,}, and {MOST_PARTS:,} is the most here")
+
+
+def refuse_code_of_the_hub(model: str, part: Any) -> None:
+    """Raise Refusal for an attention of the form OWNER/NAME: transformers would load this code from the hub."""
+    for name in ("_attn_implementation", "_experts_implementation"):
+        if "/" in str(value := getattr(part, name, None)):
+            raise Refusal(
+                f"--model {model}: {name} {value!r} in its config.json is code of the hub: remove it from the file"
+            )
+    for name in getattr(part, "sub_configs", {}):
+        refuse_code_of_the_hub(model, getattr(part, name, None))
 
 
 def load_model(model: str, without_weights: bool = False):
@@ -123,7 +161,9 @@ def load_model(model: str, without_weights: bool = False):
     except ImportError as missing:
         raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
-        raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
+        raise Refusal(
+            f"--model {model}: its weights or its config.json cannot be read, copy them again ({failure!r:.200})"
+        ) from failure
     found, keys = loaded
     wrong = {
         "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
@@ -147,7 +187,12 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
     Raises Refusal for a token outside of the model's vocabulary.
     """
     eos = model.generation_config.eos_token_id
-    tokens = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos]), turn_end(tokenizer)} - {None}
+    several = eos if isinstance(eos, list) else [eos]
+    if not all(isinstance(token, int | None) for token in several):
+        raise Refusal(
+            f"--model: eos_token_id in generation_config.json is a number or a list of them, not {eos!r:.100}"
+        )
+    tokens = {tokenizer.eos_token_id, *several, turn_end(tokenizer)} - {None}
     vocabulary = model.config.get_text_config().vocab_size
     if outside := [token for token in tokens if not 0 <= token < vocabulary]:
         raise Refusal(
@@ -178,7 +223,7 @@ def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> 
         raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
     try:
         tokens = encode(tokenizer, problem)
-    except (TemplateError, ValueError) as refusal:  # ValueError: it leaves out the start of the response
+    except Exception as refusal:  # a template runs operations on any types
         raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal!s:.200}") from refusal
     text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
