@@ -25,8 +25,8 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
     for step in json.loads(answer, object_pairs_hook=_one_action_each):
         arrivals = []
         for agent, action in step.items():
-            x, y = _square(_AGENT.fullmatch(agent))
-            box, to_square, target = _ACTION.fullmatch(action).group("box", "square", "target")
+            x, y = _square(_read(_AGENT, agent))
+            box, to_square, target = _read(_ACTION, action).group("box", "square", "target")
             here = squares.get(f"{x}_{y}", [])
             if box not in here:
                 return 0.0
@@ -36,7 +36,7 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
                     return 0.0
                 here.remove(target)
                 continue
-            to_x, to_y = _square(_SQUARE.fullmatch(to_square))
+            to_x, to_y = _square(_read(_SQUARE, to_square))
             if f"{to_x}_{to_y}" not in squares or abs(x - to_x) + abs(y - to_y) != 1:
                 return 0.0
             arrivals.append((f"{to_x}_{to_y}", box))
@@ -51,7 +51,14 @@ _SQUARE = re.compile(rf"square{_PLACE}", re.ASCII)
 _ACTION = re.compile(r"move\((?P<box>box_\w++),\s*+(?:(?P<square>square[^()]*+)|(?P<target>target_\w++))\)", re.ASCII)
 
 
-def _square(match: Any) -> tuple[float, float]:
+def _read(form: re.Pattern[str], text: str) -> re.Match[str]:
+    """Return the match of a whole text. Raises ValueError for a text of another form."""
+    if not (match := form.fullmatch(text)):
+        raise ValueError(f"no {form.pattern}")
+    return match
+
+
+def _square(match: re.Match[str]) -> tuple[float, float]:
     return float(match["x"]), float(match["y"])
 
 
