@@ -124,6 +124,7 @@ def make_step(
     sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
     run.begin_step()
+    judge.seconds.clear()
     # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
     engine.wake()
     rollouts, outcomes = list[Rollout](), Outcomes.none(n)
@@ -134,7 +135,7 @@ def make_step(
     engine.sleep()
     kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
     run.sample(rollouts, outcomes, kept, step)
-    run.lap("roll_out")
+    run.lap("roll_out", judge.seconds)
 
     sums = Sums(accelerator)
     if kept.any():

@@ -17,7 +17,7 @@ of figure 4, is a kind of its own.
     ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
     logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh process of a worker
     code         {"inputs", "outputs", "fn_name"}    the last ```python block             a fresh process for each test
-    your own     any JSON                            the response, with its thinking      a fresh process of a worker
+    your own     any JSON                            the response, with its thinking      a worker
 
     reason       R_τ         meaning
     correct      1           the answer is right. Your own kind may call another reward correct

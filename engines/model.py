@@ -35,6 +35,10 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
     """Return the size of one token's keys and values in all layers."""
     c = model.config.get_text_config()
-    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    return 2 * c.num_hidden_layers * heads * width * itemsize
+    numbers = 0
+    for i in range(c.num_hidden_layers):
+        # Gemma 4's layers differ in width. Older versions of transformers have no config of a layer.
+        layer = c.per_layer_config[i] if hasattr(c, "per_layer_config") else c
+        heads = getattr(layer, "num_key_value_heads", None) or c.num_attention_heads
+        numbers += 2 * heads * (getattr(layer, "head_dim", None) or c.hidden_size // c.num_attention_heads)
+    return numbers * itemsize

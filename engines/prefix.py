@@ -137,8 +137,12 @@ def prefix_attention(
 ) -> tuple[Tensor, None]:
     """Compute softmax([q·K_prompt, q·K_response] · scaling) [V_prompt; V_response]. Reads each prompt once.
 
-    query: [K, Hq, 1, D]; key, value: [K, Hk, 1, D], of the new token; returns [K, 1, Hq, D].
+    query: [K, Hq, 1, D]; key, value: [K, Hk, 1, D], of the new token; returns [K, 1, Hq, D]. Raises ValueError for a
+    mask: transformers makes none for a function of this name, so the model adds its own (Doge, from its values). It can
+    be zero now, where `check_attention` finds no difference, and not after training.
     """
+    if attention_mask is not None:
+        raise ValueError("its attention adds a mask of its own")
     layer: Any = module.layer_idx
     (rows, hq, _, d), hk = query.shape, key.shape[1]
     prompt_key, prompt_value = decoder.prompt_keys[layer], decoder.prompt_values[layer]

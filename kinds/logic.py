@@ -11,11 +11,12 @@ these scorers the answer must have a form that reaches no function of Python's (
 Other scorers pay for wrong answers: they read the first number of a text, or skip what they cannot read. A policy with
 many rollouts finds this. So for these data sets
 
-    FORMS        the whole answer must have the form that the question asks for
-    SAME_COUNT   the answer must have as many parts as the entry's answer
-    ONLY_GOLD    is correct only if it is the entry's answer, apart from space and capital letters
-    CHECKS       our check replaces the scorer
-    REFUSED      no check can tell right from wrong: ValueError when the problems are loaded
+    FORMS            the whole answer must have the form that the question asks for
+    SAME_COUNT       the answer must have as many parts as the entry's answer
+    ONLY_GOLD        is correct only if it is the entry's answer, apart from space and capital letters
+    CHECKS           our check replaces the scorer: for puzzles of moves, those of kinds/moves.py
+    ALL_OR_NOTHING   only the full score counts
+    REFUSED          no check can tell right from wrong: ValueError when the problems are loaded
 
 And for every data set: a partial score is 0 if the answer has the entry's answer inside it. Many scorers pay the share
 of the right characters, so an answer that lists all candidates would earn a part on every problem.
@@ -30,6 +31,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kinds.moves import boxes_at_targets, frees_car, opens_lock, stores_boxes
 from kinds.patterns import NUMBER, forward
 from sandbox.jobs import Call
 from verify import Kind, last_tag, shown, value_of
@@ -74,7 +76,7 @@ EVALUATED = {
 _TIME = r"[0-9]++:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]++)?)?"
 _ROLE = r"[A-Za-z]++ is an? [A-Za-z]++"
 _MOVE = r"Move disk [0-9]++ from Peg [0-9]++ to Peg [0-9]++"
-_TURN = r"[A-Za-z]w?[0-9]?'?"
+_TURN = r"(?:[BDFLRU]w?|[EMSXYZ])'?[1-9]?"  # the scorer skips a turn of another form
 FORMS = EVALUATED | {
     name: forward(pattern, re.ASCII)
     for name, pattern in {
@@ -135,6 +137,8 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
     except Exception:
         return None
     gold = (entry["answer"] or "").strip()
+    if name in ALL_OR_NOTHING and value != 1:
+        return 0.0
     if name in ONLY_GOLD and value == 1 and _squeezed(answer) != _squeezed(gold):
         return 0.0
     # NaN is in no interval; a complex number cannot be compared.
@@ -148,6 +152,11 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
 
 # Their scorers pay in full for some texts with more, or other, than the answer.
 ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
+
+
+# Their scorers pay a part for the number itself instead of its prime factors, for the right stickers of an untouched
+# cube, and for invented words that change one letter at a time.
+ALL_OR_NOTHING = ("prime_factorization", "rubiks_cube", "word_ladder")
 
 
 def _squeezed(text: str) -> str:
@@ -184,12 +193,16 @@ def _reaches_target(answer: str, entry: dict[str, Any]) -> bool:
     return sorted(map(int, re.findall("[0-9]+", answer))) == sorted(numbers) and value_of(written) == target
 
 
-CHECKS: dict[str, Callable[[str, dict[str, Any]], bool]] = {
+CHECKS: dict[str, Callable[[str, dict[str, Any]], float]] = {
+    "boxnet": boxes_at_targets,
     "coin_flip": _is_probability,
     "countdown": _reaches_target,
     "gsm_symbolic": _is_number,
     "number_sorting": _is_sorted,
     "puzzle24": _reaches_target,
+    "quantum_lock": opens_lock,
+    "rush_hour": frees_car,
+    "sokoban": stores_boxes,
 }
 
 

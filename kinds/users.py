@@ -3,8 +3,16 @@
     KINDS = {"kind": function}             function(response, reference) -> reward
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError if a problem's reference is broken
 
-The trainer never imports the file: worker processes do, before their walls go up, in the folder /. Each response gets a
-fresh process, a fork of a worker.
+The trainer never imports the file: worker processes do, before their walls go up, in the folder /. A process, a fork of
+a worker, judges one response after the other; after a timeout, and after a call that ended it, comes another fork. So a
+function can see what earlier calls of its process left, in an order that no one fixes: the file's global variables,
+caches, the state of random numbers, changes to imported modules. A cache is welcome. A reward must depend on nothing
+else of this, or a run cannot be repeated; and a function that runs the response's text (eval, exec, sympy's parser)
+lets this text change the rewards of later responses. With the line
+
+    FRESH_PROCESS = True
+
+in the file each response gets a fresh process, which costs about a hundred times as much.
 
 A reward is a number, correct at 1; (number, True or False); or None for a response that it cannot read. Anything else
 raises NotAReward. A function that raises or ends its process gives "crashed", but OSError and ImportError raise
@@ -68,13 +76,14 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}
     for name, (checked, extra) in outcome.value["kinds"].items():
-        judge, check = functools.partial(_job, path, name), functools.partial(check_reference, path, name, checked)
+        judge = functools.partial(_job, path, outcome.value["fresh"], name)
+        check = functools.partial(check_reference, path, name, checked)
         kinds[name] = Kind(judge, answer=str, check=check, extra=tuple(extra), file=path)
     return kinds, outcome.value["files"]
 
 
-def _job(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Call:
-    return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=True, file=path)
+def _job(path: str, fresh: bool, kind: str, response: str, reference: Any, *extra: Any) -> Call:
+    return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=fresh, file=path)
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Ended:
@@ -102,7 +111,7 @@ def _refusal(path: str, kind: str, text: str) -> str:
 
 
 def contents_of(path: str) -> dict[str, Any]:
-    """Return kind -> (has it a check, the parameters that it asks for), and the files that it imports."""
+    """Return kind -> (has it a check, the parameters that it asks for), FRESH_PROCESS, and the imported files."""
     kinds = getattr(sys.modules[path], "KINDS", None)
     if not isinstance(kinds, dict) or not kinds:
         raise ValueError('it names no kind: end it with a line like KINDS = {"my_kind": my_function}')
@@ -116,7 +125,10 @@ def contents_of(path: str) -> dict[str, Any]:
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
     ours = {file for name, file in files.items() if name.partition(".")[0] in ("verify", "kinds", "sandbox")}
-    return {"kinds": found, "files": sorted(beside - ours)}
+    fresh = getattr(sys.modules[path], "FRESH_PROCESS", False)
+    if not isinstance(fresh, bool):
+        raise ValueError(f"FRESH_PROCESS is True or False, got {shown(fresh)}")
+    return {"kinds": found, "fresh": fresh, "files": sorted(beside - ours)}
 
 
 def _functions(path: str, kind: str) -> tuple[Any, Any]:

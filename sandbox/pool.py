@@ -111,7 +111,8 @@ class Worker:
                     self._send(request, [theirs.fileno()] * 3)
             self.calls += 1
             reply = self._ask(self.child, json.dumps([job.function, job.args]).encode() + b"\n", deadline)
-            if alone or reply is None or reply.status != "ok":
+            # An exception in words, which has a value, comes from a process that still serves.
+            if alone or reply is None or (reply.status != "ok" and reply.value is None):
                 self._end_child()
             if reply is not None:
                 return reply

@@ -135,9 +135,33 @@ def test_a_function_that_fails(tmp_path):
     assert any(judged(timeout_s) == reasons for timeout_s in (1, 5, 25))  # 25 on a busy machine
 
 
-def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
-    """Makes impossible: a response that changes what judges it, and with it the rewards of all responses after it."""
+def test_one_process_judges_many_responses(tmp_path, monkeypatch):
+    """Makes impossible: a fork for each distinct response, or for each that the function raises an exception on: on a
+    busy machine a step of 2,560 responses waited minutes for them.
+    """
     load_rewards([file(tmp_path, """
+        KINDS = {"number": lambda response, reference: float(response) / 100}
+    """)])  # fmt: skip
+    forks, send = [], sandbox_pool.Worker._send
+
+    def counted(worker, request, fds):
+        forks.append(request["how"]) if "how" in request else None
+        send(worker, request, fds)
+
+    monkeypatch.setattr(sandbox_pool.Worker, "_send", counted)
+    texts = [str(i) if i % 3 else f"no number {i}" for i in range(60)]
+    verdicts = verify_batch([("number", text, 3) for text in texts], workers=1)
+    assert [verdict.reward for verdict in verdicts] == [i / 100 if i % 3 else 0.0 for i in range(60)]
+    assert {verdict.reason for verdict in verdicts[::3]} == {"crashed"}
+    assert len(forks) <= 2  # a second one if a busy machine ends the first
+
+
+def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
+    """Makes impossible: a response that changes what judges it, and with it the rewards of all responses after it,
+    where the file asks for fresh processes.
+    """
+    load_rewards([file(tmp_path, """
+        FRESH_PROCESS = True
         SEEN = []
         KINDS = {"first": lambda response, reference: SEEN.append(response) or SEEN == [response]}
     """)])  # fmt: skip
@@ -181,7 +205,8 @@ def test_a_check_of_references(tmp_path, monkeypatch, refuse):
     "text",
     [
         "x = 1", "KINDS = {}", "KINDS = ['a']", "KINDS = {'a b': print}", "KINDS = {'math': lambda a, b: 1}",
-        "KINDS = {'mine': 1}", "\nimport nowhere_to_be_found", "def f(:", "raise SystemExit(3)",
+        "KINDS = {'mine': 1}", "KINDS = {'mine': lambda a, b: 1}\nFRESH_PROCESS = 1",
+        "\nimport nowhere_to_be_found", "def f(:", "raise SystemExit(3)",
         "import os\nos._exit(0)", "while True: pass",
     ],
 )  # fmt: skip

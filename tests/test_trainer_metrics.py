@@ -9,7 +9,7 @@ from helpers import outcomes
 
 import brorl
 import loss as L
-from trainer.metrics import score_sources, scores_of, step_metrics, warnings_of
+from trainer.metrics import score_sources, scores_of, step_metrics, waited_for_judge, warnings_of
 from trainer.progress import Progress
 from trainer.settings import Config
 from verify import REASONS
@@ -85,3 +85,20 @@ def test_a_mean_over_a_source_with_one_problem_has_no_standard_error():
     scores = score_sources(table, {"one": 1, "two": 2})
     assert "pass@1_se" not in scores["one"] and "pass@1_se" not in scores["mean of 2"]
     assert scores["two"]["pass@1_se"] == pytest.approx(0.375) and scores["mean of 2"]["pass@1"] == pytest.approx(0.6875)
+
+
+def test_a_step_that_waits_for_its_judge_says_so():
+    """Makes impossible: a step of minutes whose cause, slow rewards on a busy machine, no line names."""
+    assert waited_for_judge({"judge": 40.0, "wait_for_judge": 9.0}, 100.0) == []
+    assert waited_for_judge({"judge": 0.9, "wait_for_judge": 0.9}, 1.0) == []
+    assert waited_for_judge({}, 100.0) == []
+    [sentence] = waited_for_judge({"judge": 170.4, "wait_for_judge": 165.0}, 180.0)
+    assert "165 of 180 seconds" in sentence and "170" in sentence
+
+
+def test_the_engine_that_runs_is_no_remedy():
+    """Makes impossible: the advice to use the torch engine in a run that uses it."""
+    for engine, named in (("torch", False), ("vllm", True)):
+        config = dataclasses.replace(Config(), engine=engine, prompts_per_step=1)
+        metrics = {"prompts": 1, "engine_kl": 0.5}
+        assert any("--engine torch" in sentence for sentence in warnings_of(metrics, outcomes(MIXED), config)) == named

@@ -1,5 +1,6 @@
 """trainer/pretrained.py: folders that are no model, weights of another model, the tokens that end a response."""
 
+import json
 import logging
 import shutil
 
@@ -7,9 +8,10 @@ import pytest
 import torch
 from helpers import TINY, loaded, settings
 
+from trainer import pretrained as module
 from trainer.data import load
 from trainer.exits import Refusal
-from trainer.pretrained import load_model, stop_tokens
+from trainer.pretrained import load_model, load_tokenizer, stop_tokens
 from trainer.text import turn_end
 
 
@@ -75,3 +77,57 @@ def test_a_folder_of_adapters_is_refused(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(Refusal, match="merge"):
         load_model(str(tmp_path))
+
+
+def strange_model(folder, file, **changes) -> str:
+    """The embedded policy with other values in one of its files, or all of it replaced."""
+    shutil.copytree(TINY / "policy", folder / "strange")
+    path = folder / "strange" / file
+    path.write_text(json.dumps(changes.get("all", json.loads(path.read_text()) | changes)))
+    return str(folder / "strange")
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"all": 3}), ("config.json", {"all": None}), ("config.json", {"vocab_size": "x"}),
+        ("config.json", {"vocab_size": None}), ("config.json", {"num_attention_heads": 0}),
+        ("config.json", {"num_key_value_heads": 0}), ("config.json", {"text_config": 3}),
+        ("config.json", {"layer_types": 3}), ("config.json", {"quantization_config": 3}),
+        ("config.json", {"attn_implementation": 5}), ("config.json", {"num_hidden_layers": "two"}),
+        ("tokenizer_config.json", {"all": []}), ("tokenizer.json", {"all": []}),
+        ("generation_config.json", {"all": []}), ("generation_config.json", {"eos_token_id": "x"}),
+        ("generation_config.json", {"eos_token_id": {"a": 1}}),
+    ],
+)  # fmt: skip
+def test_a_malformed_model_folder_is_refused_in_a_sentence(tmp_path, file, changes):
+    """Makes impossible: a traceback of transformers about a file that a stranger wrote."""
+    folder = strange_model(tmp_path, file, **changes)
+    with pytest.raises(Refusal, match="--model"):
+        tokenizer, _ = load_tokenizer(folder)
+        stop_tokens(tokenizer, load_model(folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"_attn_implementation": "x/evil"}, {"attn_implementation": {"": "x/evil"}},
+        {"attn_implementation": "paged|x/evil"}, {"_experts_implementation": "x/evil"},
+    ],
+)  # fmt: skip
+def test_a_model_folder_loads_no_code(tmp_path, changes):
+    """Makes impossible: a config that has transformers fetch a kernel of the hub, and run it."""
+    folder = strange_model(tmp_path, "config.json", **changes)
+    with pytest.raises(Refusal, match="x/evil"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_hidden_layers": 10**7}, {"n_layer": 1e9}, {"text_config": {"num_experts": 10**6}}]
+)
+def test_a_config_asks_for_a_bounded_number_of_parts(tmp_path, monkeypatch, changes):
+    """Makes impossible: a list or a module for each of 10⁷ layers, for hours, before anything is refused."""
+    monkeypatch.setattr(module.AutoConfig, "from_pretrained", lambda model: pytest.fail("a config was made"))
+    folder = strange_model(tmp_path, "config.json", **changes)
+    with pytest.raises(Refusal, match=r"config\.json asks for"):
+        load_tokenizer(folder)

@@ -5,8 +5,10 @@ import json
 import pytest
 from judging import THREE
 
+from sandbox import WeakSandbox
+from sandbox.jobs import Ended
 from trainer.data import load_data
-from trainer.problems import load_problems
+from trainer.problems import broken_problems, load_problems
 from verify import KINDS, Problem, kind_of, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
@@ -71,3 +73,25 @@ def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS, "math", strict)
     with pytest.raises(ValueError, match="line 1: "):
         load_problems(path)
+
+
+def test_no_answer_of_a_file_is_evaluated_without_walls(monkeypatch):
+    """Makes impossible: a stranger's text run as code when problems are loaded, where the run would refuse it."""
+    entry = {"question": "", "answer": "1", "metadata": {}}
+    problems = [Problem("a", "logic", {"dataset": "simple_integration", "entry": entry | {"answer": x}}) for x in "12"]
+    seen = []
+
+    def run(jobs, timeout_s, workers, allow_weak):
+        for job in jobs:
+            seen.append(job)
+            if weak and job.evaluates and not allow_weak:
+                raise WeakSandbox("level 1")
+        yield from ((i, Ended("ok", 1.0)) for i in range(len(jobs)))
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # reasoning-gym need not be there
+    monkeypatch.setattr("verify.pool.run", run)
+    weak = True
+    assert broken_problems(problems) == {} and len(seen) == 1 and seen[0].evaluates
+    weak = False
+    seen.clear()
+    assert broken_problems(problems) == {} and [job.evaluates for job in seen] == [True, False, False]

@@ -37,7 +37,9 @@ def test_the_files_of_a_run(finished):
     assert names == logs | {"config.json", "checkpoints", "model", "curves.png", "lock"}
     assert [row["step"] for row in lines(folder / "eval.jsonl")] == [0, 1, 2]
     timing = lines(folder / "timing.jsonl")
-    assert all({"seconds", "roll_out", "score", "update", "evaluate"} <= row.keys() for row in timing[1:])
+    stages = {"seconds", "roll_out", "judge", "wait_for_judge", "score", "update", "evaluate"}
+    assert all(stages <= row.keys() for row in timing[1:])
+    assert all(0 < row["wait_for_judge"] < row["roll_out"] and 0 < row["judge"] < row["roll_out"] for row in timing[1:])
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     samples = lines(folder / "samples.jsonl")
     assert all({"prompt", "response", "reward", "correct", "reason", "step"} <= row.keys() for row in samples)

@@ -19,7 +19,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from kinds.users import reward_files
@@ -29,7 +28,7 @@ from trainer.pretrained import load_tokenizer
 from trainer.problems import load_problems
 from trainer.public_data import load_gym, load_hub
 from trainer.settings import GIVEN, Config
-from trainer.text import encode
+from trainer.text import encode, template_fault
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -65,6 +64,8 @@ def load(config: Config, origins: dict[str, str]) -> Data:
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
             named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
+    if fault := template_fault(tokenizer, [*problems, *(p for _, p in named)]):
+        raise Refusal(f"--model {config.model}: its chat template {fault}: repair it, or use another model")
     lengths, held_out_lengths = (
         [checked_length(tokenizer, vocabulary, p, f"{flag}, problem {i}") for i, p in enumerate(some, 1)]
         for flag, some in (("--data", problems), ("--eval_data", [p for _, p in named]))
@@ -167,7 +168,7 @@ def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> 
         raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
     try:
         tokens = encode(tokenizer, problem)
-    except (TemplateError, ValueError) as refusal:  # ValueError: it leaves out the start of the response
+    except Exception as refusal:  # a template runs operations on any types
         raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal!s:.200}") from refusal
     text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from trainer.exits import Refusal
 from trainer.text import turn_end
@@ -21,17 +22,55 @@ def is_missing_folder(model: str) -> bool:
 
 def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
     """A model's tokenizer and its text config, without its weights. Raises Refusal."""
+    # Without a network the hub writes two lines for each of its retries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if os.path.isfile(os.path.join(model, "metrics.jsonl")):
         raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
     if is_missing_folder(model):
         raise Refusal(f"--model {model}: there is no such folder")
-    # Without a network the hub writes two lines for each of its retries.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        text_config = AutoConfig.from_pretrained(model).get_text_config()
+        check_counts(model, PreTrainedConfig.get_config_dict(model)[0])
+        model_config = AutoConfig.from_pretrained(model)
+        refuse_code_of_the_hub(model, model_config)
+        text_config = model_config.get_text_config()
+        if not isinstance(text_config.vocab_size, int):
+            raise ValueError(f"its vocab_size is {text_config.vocab_size!r}")
         return AutoTokenizer.from_pretrained(model), text_config
-    except (ValueError, OSError) as failure:
-        raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
+    except Refusal:
+        raise
+    except Exception as failure:  # malformed files raise exceptions of any kind
+        said = str(failure).strip()
+        if isinstance(failure, ValueError | OSError) and said:
+            raise Refusal(f"--model {model} cannot be loaded: {said.splitlines()[0]}") from failure
+        said = f"{type(failure).__name__}: {' '.join(said.split())}"
+        raise Refusal(f"--model {model} cannot be loaded, repair its config and tokenizer ({said:.200})") from failure
+
+
+# The lists and modules of a model are made one by one: 10⁷ layers, which a config can ask for in a line, take hours.
+MOST_LAYERS, MOST_EXPERTS = 2_000, 100_000
+_LAYERS = re.compile(r"(?:layers?|blocks|depth)$")
+
+
+def check_counts(model: str, part: Any, name: str = "") -> None:
+    """Raise Refusal for a config that asks for too many layers or experts, before transformers reads it."""
+    if isinstance(part, dict | list):
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+            check_counts(model, value, str(key))
+        return
+    most = MOST_EXPERTS if name.endswith("experts") else MOST_LAYERS if _LAYERS.search(name) else None
+    if most and isinstance(part, int | float) and part > most:
+        raise Refusal(f"--model {model}: its config.json asks for {name} {part:,}, and {most:,} is the most here")
+
+
+def refuse_code_of_the_hub(model: str, part: Any) -> None:
+    """Raise Refusal for an attention of the form OWNER/NAME: transformers would load this code from the hub."""
+    for name in ("_attn_implementation", "_experts_implementation"):
+        if "/" in str(value := getattr(part, name, None)):
+            raise Refusal(
+                f"--model {model}: {name} {value!r} in its config.json is code of the hub: remove it from the file"
+            )
+    for name in getattr(part, "sub_configs", {}):
+        refuse_code_of_the_hub(model, getattr(part, name, None))
 
 
 def load_model(model: str, without_weights: bool = False):
@@ -50,7 +89,9 @@ def load_model(model: str, without_weights: bool = False):
     except ImportError as missing:
         raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
-        raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
+        raise Refusal(
+            f"--model {model}: its weights or its config.json cannot be read, copy them again ({failure!r:.200})"
+        ) from failure
     found, keys = loaded
     wrong = {
         "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
@@ -74,7 +115,12 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
     Raises Refusal for a token outside of the model's vocabulary.
     """
     eos = model.generation_config.eos_token_id
-    tokens = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos]), turn_end(tokenizer)} - {None}
+    several = eos if isinstance(eos, list) else [eos]
+    if not all(isinstance(token, int | None) for token in several):
+        raise Refusal(
+            f"--model: eos_token_id in generation_config.json is a number or a list of them, not {eos!r:.100}"
+        )
+    tokens = {tokenizer.eos_token_id, *several, turn_end(tokenizer)} - {None}
     vocabulary = model.config.get_text_config().vocab_size
     if outside := [token for token in tokens if not 0 <= token < vocabulary]:
         raise Refusal(

@@ -7,7 +7,8 @@ prompt. Prompt seed and rollout number fix the tokens, so a step is the same on 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -68,7 +69,11 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 
 
 class Judge:
-    """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts."""
+    """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
+
+    seconds: of judging ("judge"), and of those the seconds after this rank's last rollout, in which the run waits
+    ("wait_for_judge"). `Run.lap` takes them.
+    """
 
     def __init__(self, tokenizer, config: Config, objective: Objective = OBJECTIVES["brorl"]):
         self.tokenizer = tokenizer
@@ -77,6 +82,7 @@ class Judge:
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
+        self.seconds: Counter[str] = Counter()
 
     def put(self, rollouts: list[Rollout]) -> None:
         """Judge these rollouts in the thread. Raises its exception if it failed on earlier ones."""
@@ -92,13 +98,18 @@ class Judge:
         while self.waiting:
             rollouts += self.waiting.popleft()
         if rollouts:  # none if an earlier call took them
+            began = time.perf_counter()
             self.judge(rollouts)
+            self.seconds["judge"] += time.perf_counter() - began
         return rollouts
 
     def result(self) -> list[Rollout]:
         """Wait for the last verdict and return all rollouts. Raises the exception of the thread, if there was one."""
         calls, self.calls = self.calls, []
-        return [r for call in calls for r in call.result()]
+        began = time.perf_counter()
+        rollouts = [r for call in calls for r in call.result()]
+        self.seconds["wait_for_judge"] += time.perf_counter() - began
+        return rollouts
 
     def judge(self, rollouts: list[Rollout]) -> None:
         """Fill in text and verdict. A start of the response that the prompt has written belongs to the response."""

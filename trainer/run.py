@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -40,7 +40,7 @@ from trainer.command_line import check_same_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
-from trainer.metrics import score_sources, warnings_of
+from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
 from trainer.progress import Progress
@@ -98,7 +98,7 @@ class Run:
         limits += [max(0.0, 3600 * config.max_hours - (now - self.started))] if config.max_hours else []
         if config.max_samples:  # steps to come draw as many samples as the steps until now
             limits += [max(0.0, (config.max_samples / metrics["samples"] - 1) * metrics["step"] * each)]
-        warnings = warnings_of(metrics, outcomes, config)
+        warnings = warnings_of(metrics, outcomes, config) + waited_for_judge(self.laps, now - self.began)
         self.console.say_step(metrics, now - self.began, min(limits, default=None), warnings, config)
 
     def begin_step(self) -> None:
@@ -112,11 +112,15 @@ class Run:
         """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
         return max(gather_object([time.perf_counter() - self.started]))
 
-    def lap(self, stage: str) -> None:
-        """Add the seconds since the last lap to a stage of timing.jsonl, and this process's processor seconds."""
+    def lap(self, stage: str, parts: Mapping[str, float] | None = None) -> None:
+        """Add the seconds since the last lap to a stage of timing.jsonl, and this process's processor seconds.
+
+        parts: seconds of parts of the stage, for timing.jsonl too.
+        """
         now, processor = time.perf_counter(), time.process_time()
         self.laps[stage] = self.laps.get(stage, 0.0) + now - self.lapped
         self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_lapped
+        self.laps |= parts or {}
         self.lapped, self.processor_lapped = now, processor
 
     def append(self, file: str, row: dict) -> None:
