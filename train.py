@@ -62,7 +62,6 @@ if __name__ == "__main__":
 
 import dataclasses
 import math
-import time
 from contextlib import nullcontext
 from statistics import NormalDist
 from typing import Any
@@ -75,6 +74,7 @@ from tqdm import tqdm
 import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
+from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.offload import on_device
@@ -123,7 +123,7 @@ def make_step(
     problems, run, progress = setup.data.problems, setup.run, setup.progress
     sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
-    run.begin_step()
+    run.begin_step(step)
     judge.seconds.clear()
     # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
     engine.wake()
@@ -273,7 +273,8 @@ def loss_of(
 
 def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str, float]:
     """Appendix D: k responses to every held-out problem, with the same seeds at every evaluation."""
-    held_out, began = setup.data.held_out, time.perf_counter()
+    held_out, run = setup.data.held_out, setup.run
+    run.begin("evaluate")
     sampling = dataclasses.replace(
         setup.sampling, max_new_tokens=config.eval_max_response_tokens, temperature=config.eval_temperature,
         top_p=config.eval_top_p,
@@ -284,8 +285,8 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
         setup.engine, held_out, config.eval_samples, seeds, sampling, setup.judge, accelerator
     )
     setup.engine.sleep()
-    setup.run.laps["evaluate"] = time.perf_counter() - began
-    return setup.run.evaluated(rollouts, outcomes, setup.progress)
+    run.lap("evaluate")
+    return run.evaluated(rollouts, outcomes, setup.progress)
 
 
 # ------------------------------------------------------------------------------------------------------ the start
@@ -296,9 +297,10 @@ def main() -> None:
     with explained(code=2):
         config, origins = read_settings((__doc__ or "").partition("\n")[0])
         accelerator = start_accelerator(config)
-        setup = set_up(config, accelerator, origins)
+        with advising(config, accelerator):
+            setup = set_up(config, accelerator, origins)
     hint = "" if config.eval_only else f"--resume --name {config.name} continues the run"
-    with explained(code=1, after_interrupt=hint):
+    with explained(code=1, after_interrupt=hint), advising(config, accelerator, setup.run):
         if config.eval_only:
             evaluate(config, accelerator, setup)
         else:

@@ -4,6 +4,7 @@ check_compiler    can Triton compile on this machine?
 start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
 max_seqs          how many rollouts decode at a time
+pool_bytes        how much memory its weights and cache have
 sampling_params   translate rollout.Sampling
 abort             stop all rollouts
 workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
@@ -124,6 +125,12 @@ def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
     rollout_bytes = bytes_per_token(model, item) * config.max_response_tokens / 2
     return max(8, min(int(cache / rollout_bytes), max(512, config.rollouts_per_prompt)))
+
+
+def pool_bytes() -> int:
+    """Return the size of vLLM's weights and cache on a GPU, also while they are off the card; 0 without vLLM."""
+    module = sys.modules.get("vllm.device_allocator.cumem")
+    return module.CuMemAllocator.instance.get_current_usage() if module and module.CuMemAllocator.instance else 0
 
 
 def sampling_params(n: int, seed: int, sampling: Any) -> Any:

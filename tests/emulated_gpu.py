@@ -185,10 +185,12 @@ def emulated_gpu():
     properties = mock.Mock(major=9, minor=0, total_memory=79 << 30, multi_processor_count=132)
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "memory_allocated": 0, "is_initialized": True,
+        "max_memory_allocated": 3 << 30, "max_memory_reserved": 4 << 30,
         "mem_get_info": (70 << 30, 79 << 30), "get_device_properties": properties, "get_device_capability": (9, 0),
         "is_bf16_supported": True, "is_current_stream_capturing": False, "get_device_name": "emulated",
     }  # fmt: skip
-    answers |= dict.fromkeys(["_lazy_init", "set_device", "synchronize", "empty_cache", "manual_seed_all"])
+    nothing = "_lazy_init", "set_device", "synchronize", "empty_cache", "manual_seed_all", "reset_peak_memory_stats"
+    answers |= dict.fromkeys(nothing)
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") copies where the mode sees it
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # of another class: cannot be set in place
 

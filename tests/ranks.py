@@ -23,7 +23,7 @@ from transformers import LlamaConfig
 
 import train
 from engines.model import whole_tensors
-from tools.fit import Allocations
+from trainer.count import Allocations
 from trainer.settings import Config
 from trainer.start import build_models
 

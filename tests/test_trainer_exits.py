@@ -5,7 +5,6 @@ import sys
 from unittest import mock
 
 import pytest
-import torch
 
 import train
 import trainer.exits as exits
@@ -15,7 +14,6 @@ from trainer.exits import Refusal, refusing
 @pytest.mark.parametrize("failure, rank, want, said", [
     (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
     (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
-    (torch.OutOfMemoryError("no 3 GiB left"), 0, 1, "--max_tokens_per_micro_batch"),
     (OSError(errno.ENOSPC, "No space left on device"), 0, 1, "the disk is full: make room"),
 ])  # fmt: skip
 def test_how_a_process_ends(failure, rank, want, said, monkeypatch):

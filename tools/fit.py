@@ -4,12 +4,10 @@
     python -m tools.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with DDP and with FSDP2
     python -m tools.fit --lora_rank 16          the same with train.py's settings --lora_rank R or --offload
 
-An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
-is computed with its prompt. tests/test_tools_fit.py compares the count with the memory of a real process, in float32.
-A CPU makes a float32 copy of the output head, which a GPU does not need; the count has it. The optimizer takes one
-weight at a time on a GPU too (trainer/start.py). `RESERVE_GIB` and `GRAPHS_GIB` are added for what is not counted. The
-figures for DDP and FSDP2 follow from formulas (`needs`) and were not measured on GPUs; a test counts the start of
-FSDP2 on two processes. With --lora_rank there is no figure for FSDP2, which --offload refuses.
+    python -m tools.fit --check runs/NAME       a run that has ended: predicted beside measured, stage by stage
+
+trainer/count.py makes the count. `RESERVE_GIB` and `GRAPHS_GIB` are added for what is not counted. With --lora_rank
+there is no figure for FSDP2, which --offload refuses.
 """
 
 from __future__ import annotations
@@ -20,30 +18,19 @@ if __name__ == "__main__":
     trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
-import weakref
-from dataclasses import dataclass
+import dataclasses
+import json
 from pathlib import Path
-from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config
+from transformers import AutoConfig, PretrainedConfig, Qwen2Config
 
-from engines.rounding import dither_under_autocast
-from trainer.adapters import add_adapters, trainable
-from trainer.exits import Refusal, explained
-from trainer.head import MAX_LOGITS, chunked_logprobs
-from trainer.policy import Policy
-from trainer.sharding import allocate_moments
+from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs, needs_of
+from trainer.exits import Refusal, explained, refusing
+from trainer.files import read_lines
+from trainer.memory import largest
+from trainer.settings import Config
 
-GIB = 2**30
-RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured
-# CUDA graphs, which vLLM keeps while it sleeps: an allowance, not measured here. vLLM's developers report 0.9 GiB in
-# use on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
-GRAPHS_GIB = 1.0
-ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
 # Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.6
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
@@ -65,177 +52,7 @@ QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the
 }
 
 
-# ------------------------------------------------------------------------------------------------------- the count
-
-
-class Allocations(TorchDispatchMode):
-    """Counts the bytes of all storages that exist, and their peak."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        tree_map_only(torch.Tensor, self.add, result)
-        return result
-
-    def add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        address, size = storage._cdata, storage.nbytes()
-        if address not in self.seen:
-            self.seen.add(address)
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self.remove, address, size)
-
-    def remove(self, address: int, size: int) -> None:
-        self.seen.discard(address)
-        self.live -= size
-
-
-@dataclass
-class Count:
-    """Bytes in one process. The gradients take as much as the trained weights, and so does the reference."""
-
-    weights: int
-    trainable: int  # of the weights: all of them, or the adapters of --lora_rank
-    largest: int  # the largest trained weight
-    moments: int
-    score: int  # peak of stage 6 beyond weights, moments and reference
-    backward: int  # peak of an update beyond these three: gradients, activations, rounded weights
-    step: int  # peak of the optimizer step beyond them: gradients, temporary tensors of one weight
-
-    @property
-    def update(self) -> int:
-        return max(self.backward, self.step)
-
-
-def count_update(
-    config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False, lora_rank: int = 0
-) -> Count:
-    """Count a step's stages 6 and 7 with micro-batches of `tokens` tokens, two for each update."""
-    counted = Allocations()
-    # transformers searches the position ids for packed rows. It cannot read fake ones, and these rows are not packed.
-    not_packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
-    # `dithered` works on pieces of 4 MiB, thousands for a large model, and leaves one tensor of this size.
-    in_one_piece = mock.patch("engines.rounding.round_part", lambda weight, name, first: weight.bfloat16())
-    with FakeTensorMode(), not_packed, in_one_piece, counted:
-        dtype = torch.bfloat16 if lora_rank and bfloat16 else torch.float32
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        if lora_rank:
-            add_adapters(model, lora_rank, 1.0, dtype)
-        weights = sum(p.nbytes for p in model.parameters())
-        sizes = [p.nbytes for p in trainable(model)]
-        policy = Policy(model).train(checkpointing)
-        if bfloat16:
-            dither_under_autocast(model)
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        before = counted.live
-        optimizer = torch.optim.AdamW(trainable(policy), foreach=False)
-        allocate_moments(optimizer)
-        static = counted.peak = counted.live
-        row = min(ROW, tokens)
-        responses = torch.zeros(tokens // row, row - 1, dtype=torch.long)
-        prompt, length, of = torch.zeros(1, 1).long(), torch.ones(1).long(), torch.zeros(len(responses)).long()
-
-        def total() -> torch.Tensor:
-            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-                hidden = policy.in_whole_rows(prompt, length, of, responses).flatten(0, 1)
-                head = model.get_output_embeddings()
-                bias, name = getattr(head, "bias", None), getattr(head, "dithered_names", {}).get("weight")
-                logp, _ = chunked_logprobs(hidden, head.weight, responses.flatten(), 1.0, bias, name=name)
-                return logp.sum()
-
-        with torch.no_grad():
-            total()
-        score, counted.peak = counted.peak - static, counted.live
-        total().backward()
-        counted.peak = counted.live
-        total().backward()  # a later micro-batch of the update: all gradients exist beside its activations
-        backward, counted.peak = counted.peak - static, counted.live
-        optimizer.step()
-    return Count(weights, sum(sizes), max(sizes), static - before, score, backward, counted.peak - static)
-
-
 # --------------------------------------------------------------------------------------------------------- the fit
-
-
-@dataclass
-class Needs:
-    """GiB of a run on each card: on one card, with DDP, or with FSDP2."""
-
-    weights: float
-    gradients: float
-    moments: float  # that stay on the card: none with --offload
-    reference: float  # the weights of its own that stay on the card: none with --offload
-    start: float  # peak before the moments are allocated: weights, reference, and with FSDP2 a module that is whole
-    activations: float  # per 1,000 tokens of a micro-batch
-    checkpointed: float  # the same with --gradient_checkpointing
-    engine: float  # vLLM's weights in bfloat16
-    update: dict[tuple[int, bool], float]  # (tokens, checkpointing) -> peak of stages 6 and 7 beyond what stays
-    keeps_gradients: bool = False  # DDP's buckets are the gradients, and stay
-
-    def held(self) -> float:
-        """What stays on the card during the rollouts."""
-        return self.weights + self.moments + self.reference + self.keeps_gradients * self.gradients
-
-    def peak(self, tokens: int, checkpointing: bool) -> float:
-        """The most that the trainer takes, while it scores or updates."""
-        return self.weights + self.moments + self.reference + self.update[tokens, checkpointing]
-
-
-ONE, DDP, FSDP2 = "1", "8, DDP", "8, FSDP2"  # cards
-
-
-def needs(config: PretrainedConfig, lora_rank: int = 0, offload: bool = False) -> dict[str, Needs]:
-    """Count updates of several sizes. Returns cards -> memory.
-
-    With `offload` moments and reference are on the card for a while: the moments of one weight in the optimizer step,
-    the reference in stage 6, where DDP keeps the memory of the gradients too.
-
-    FSDP2 divides weights, gradients, moments and reference. It gathers the embedding, the head and one layer at a time,
-    and their gradients, in float32; one of them is rounded to bfloat16, and two chunks of logits exist at the same
-    time. At the start, the embedding and the head, or one layer, are whole beside the parts.
-    """
-    counts = {
-        (tokens, on): count_update(config, tokens, checkpointing=on, lora_rank=lora_rank)
-        for tokens in SIZES
-        for on in (False, True)
-    }
-    largest, half = SIZES[0], SIZES[1]
-    slope = {on: (counts[largest, on].update - counts[half, on].update) / (largest - half) for on in (False, True)}
-    one = counts[largest, False]
-    text = config.get_text_config()
-    ends = text.vocab_size * text.hidden_size * (1 if text.tie_word_embeddings else 2)
-    layer = (one.weights // 4 - ends) / text.num_hidden_layers
-    found = {}
-    for cards, ranks in ((ONE, 1), (DDP, 1), (FSDP2, 8)):  # ranks that share the weights
-        if cards == FSDP2 and (lora_rank or offload):
-            continue
-        head = text.vocab_size * text.hidden_size
-        shared = one.weights / ranks + 8 * (ends + layer) + 2 * max(head, layer) + 8 * MAX_LOGITS
-        update = {key: float(x.update) for key, x in counts.items()}
-        if cards == FSDP2:
-            update = {key: shared + slope[key[1]] * key[0] for key in counts}
-        if offload:
-            kept = one.trainable if cards == DDP else 0
-            update = {
-                key: max(x.backward, x.step + 2 * x.largest, x.score + x.trainable + kept) for key, x in counts.items()
-            }
-        whole = 4 * max(ends, layer) if cards == FSDP2 else 0
-        stays = 0 if offload else 1 / ranks
-        found[cards] = Needs(
-            weights=one.weights / ranks / GIB, gradients=one.trainable / ranks / GIB, moments=stays * one.moments / GIB,
-            reference=stays * one.trainable / GIB, start=((one.weights + one.trainable) / ranks + whole) / GIB,
-            activations=1000 * slope[False] / GIB, checkpointed=1000 * slope[True] / GIB,
-            engine=(one.weights - one.trainable if lora_rank else one.weights / 2) / GIB,
-            update={key: x / GIB for key, x in update.items()},
-            keeps_gradients=cards == DDP,
-        )  # fmt: skip
-    return found
 
 
 def flags(n: Needs, card_gib: float, longest: int) -> str:
@@ -254,6 +71,57 @@ def flags(n: Needs, card_gib: float, longest: int) -> str:
     return f"no: an update needs {min(n.peak(*key) for key in n.update):.1f} GiB"
 
 
+def every_size(config: PretrainedConfig, lora_rank: int) -> dict[tuple[int, bool], Count]:
+    """(tokens, checkpointing) -> the count of an update."""
+    keys = [(tokens, on) for tokens in SIZES for on in (False, True)]
+    return {(tokens, on): count_update(config, tokens, checkpointing=on, lora_rank=lora_rank) for tokens, on in keys}
+
+
+# ------------------------------------------------------------------------------------------------------- the check
+
+
+def check(folder: Path, card_gib: float | None = None) -> str:
+    """The table of a run: GiB that the count predicts in each stage, beside what timing.jsonl has. Raises Refusal.
+
+    Micro-batches are predicted as long as the longest update of the run: a step with few short responses does not
+    fill --max_tokens_per_micro_batch. Their prompts are left out.
+    """
+    with refusing("--check: "):
+        began = json.loads((folder / "config.json").read_text())
+        timing, metrics = (read_lines(folder / f"{name}.jsonl") for name in ("timing", "metrics"))
+    measured = largest(timing)
+    if not measured:
+        raise Refusal(f"--check: {folder}/timing.jsonl has no memory: the run ended before its first step, or is older")
+    c = Config(**{field.name: began[field.name] for field in dataclasses.fields(Config) if field.name in began})
+    per_update = max((row.get("tokens", 0) for row in metrics), default=0) / (c.updates_per_step * began["processes"])
+    c.max_tokens_per_micro_batch = max(64, min(c.max_tokens_per_micro_batch, int(per_update)))
+    cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
+    model = AutoConfig.from_pretrained(c.model)
+
+    def count(tokens: int, on: bool, lora_rank: int) -> Count:
+        return count_update(model, tokens, c.precision == "bfloat16", on, lora_rank)
+
+    n = needs_of(c, model, cards, began["processes"], count)
+
+    names = [*dict.fromkeys(name for peak in measured.values() for name in peak if name != "vllm")]
+    lines = [f"{folder}: GiB, micro-batches of {c.max_tokens_per_micro_batch:,} response tokens"]
+    lines.append(f"{'stage':10}{'predicted':>11}" + "".join(f"{name:>11}" for name in names))
+    for stage, peak in measured.items():
+        predicted = n.stage(stage, c.max_tokens_per_micro_batch, c.gradient_checkpointing)
+        lines.append(f"{stage:10}{predicted:11.3f}" + "".join(f"{peak[name]:11.3f}" for name in names))
+    if "process" in names:
+        lines.append("predicted: the trainer alone. process: with Python, its libraries and the engine, and never less")
+        lines.append("than in an earlier stage, because the peak of a process is not reset")
+    else:
+        lines.append("predicted: the trainer alone; start, evaluate and roll_out also have the engine's working memory")
+    if card_gib is None and torch.cuda.is_available():
+        card_gib = torch.cuda.get_device_properties(0).total_memory / GIB
+    if held := max(peak.get("vllm", 0.0) for peak in measured.values()):
+        share = f"{c.gpu_memory_utilization * card_gib:.2f}" if card_gib else "unknown: name --gib"
+        lines.append(f"vLLM's weights and cache: {held:.2f}; its share of the card: {share}")
+    return "\n".join(lines)
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", help="a folder or a hub name; only its config is read [four of Qwen2.5]")
@@ -261,13 +129,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--longest", type=int, default=2048, help="tokens of a prompt and its response [2048]")
     parser.add_argument("--lora_rank", type=int, default=0, help="as of train.py [0]")
     parser.add_argument("--offload", action="store_true", help="as of train.py")
+    parser.add_argument("--check", type=Path, metavar="runs/NAME", help="a run that has ended; only --gib goes with it")
     args = parser.parse_args(argv)
+    if args.check:
+        print(check(args.check, args.gib))
+        return
     if args.offload and args.lora_rank:
         raise Refusal("--offload saves nothing with --lora_rank: leave one of them out")
     models = {Path(args.model).name: AutoConfig.from_pretrained(args.model)} if args.model else QWEN
     cards = {f"{args.gib:g} GiB": args.gib} if args.gib else CARDS_GIB
     found = {
-        (name, w): n for name, config in models.items() for w, n in needs(config, args.lora_rank, args.offload).items()
+        (name, w): n
+        for name, config in models.items()
+        for w, n in needs(config, every_size(config, args.lora_rank), args.offload).items()
     }
 
     print("GiB on each card; activations for 1,000 tokens of a micro-batch, in brackets with --gradient_checkpointing")

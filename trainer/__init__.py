@@ -20,6 +20,8 @@ sharding.py    FSDP2
 adapters.py    low-rank adapters beside frozen weights: --lora_rank
 offload.py     moments and reference in host memory: --offload
 run.py         stage 9: the folder of a run, logs, checkpoints, resume
+memory.py      peak memory of the stages, and which flags help after an out-of-memory error
+count.py       the memory of an update, counted from the model's config
 metrics.py     the numbers of a step and of an evaluation, and warnings about them
 report.py      the console, and curves.png
 pictures.py    the style of all pictures

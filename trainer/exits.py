@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-import torch
-
 import trainer
 from sandbox.jobs import printable
 from verify import JudgeFailed, NotAReward
@@ -52,9 +50,6 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
     except Exception as failure:
         if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
             leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
-        if isinstance(failure, torch.OutOfMemoryError):
-            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
-                             "--gradient_checkpointing, --offload or --lora_rank, or start with FSDP2")  # fmt: skip
         leave(1, traceback.format_exc())  # on every rank
 
 
@@ -62,7 +57,7 @@ def refuse(refusal: Exception, code: int) -> NoReturn:
     """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)
-    text = f"process {rank}: {refusal}" if rank else str(refusal)
+    text = "\n".join([f"process {rank}: {refusal}" if rank else str(refusal), *getattr(refusal, "__notes__", [])])
     if sys.stderr.isatty():  # a terminal would break the lines within words
         lines = (textwrap.wrap(x, 80, break_long_words=False, break_on_hyphens=False) for x in text.split("\n"))
         text = "\n".join("\n".join(line) for line in lines)

@@ -2,7 +2,7 @@
 
 config.json      the settings, the launch, digests of problems, tokenizer and reward files
 metrics.jsonl    one line per step, without a clock: equal runs on one CPU machine write equal bytes
-timing.jsonl     seconds per stage
+timing.jsonl     seconds and peak memory per stage
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
 checkpoints/     step_00000010: trained weights, AdamW's moments, the reference, progress
@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ from trainer.command_line import check_same_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
+from trainer.memory import Peak, largest, peak, restart, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
@@ -50,6 +52,7 @@ from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 FULL = 64 * 2**20  # free bytes of a disk that counts as full
+AFTER = {"roll_out": "score", "score": "update", "update": "sync"}  # the stage after another
 SAVE_S = 300  # seconds between checkpoints without --save_every
 
 
@@ -69,6 +72,8 @@ class Run:
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.steps, self.laps = 0, dict[str, float]()  # steps of this process; seconds of each stage
+        self.step, self.stage = 0, "start"  # that are going on
+        self.peaks = dict[str, Peak]()  # memory of each stage
         self.saved = 0.0  # seconds of the run at its last checkpoint
 
     def open(self) -> None:
@@ -89,6 +94,7 @@ class Run:
             names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
             self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
+        self.peaks["start"] = peak(self.accelerator.device)
 
     def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
         """Print the row of a step, and warnings. Steps to come take as long as this process's steps until now."""
@@ -101,27 +107,33 @@ class Run:
         warnings = warnings_of(metrics, outcomes, config) + waited_for_judge(self.laps, now - self.began)
         self.console.say_step(metrics, now - self.began, min(limits, default=None), warnings, config)
 
-    def begin_step(self) -> None:
-        self.began = self.lapped = time.perf_counter()
-        self.processor_lapped = time.process_time()
-        if not self.steps:
+    def begin_step(self, step: int) -> None:
+        self.step, self.steps, self.laps, self.peaks = step, self.steps + 1, {}, {}
+        self.begin("roll_out")
+        self.began = self.lapped
+        if self.steps == 1:
             self.first_step_began = self.began
-        self.steps, self.laps = self.steps + 1, {}
+
+    def begin(self, stage: str) -> None:
+        """Start the clocks and the memory of a stage."""
+        self.stage, self.lapped, self.processor_lapped = stage, time.perf_counter(), time.process_time()
+        restart(self.accelerator.device)
 
     def seconds(self) -> float:
         """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
         return max(gather_object([time.perf_counter() - self.started]))
 
     def lap(self, stage: str, parts: Mapping[str, float] | None = None) -> None:
-        """Add the seconds since the last lap to a stage of timing.jsonl, and this process's processor seconds.
+        """End a stage: note its seconds and its peak memory, and this process's processor seconds. Begin the next.
 
         parts: seconds of parts of the stage, for timing.jsonl too.
         """
         now, processor = time.perf_counter(), time.process_time()
-        self.laps[stage] = self.laps.get(stage, 0.0) + now - self.lapped
-        self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_lapped
+        self.laps[stage], self.peaks[stage] = now - self.lapped, peak(self.accelerator.device)
+        if stage != "evaluate":
+            self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_lapped
         self.laps |= parts or {}
-        self.lapped, self.processor_lapped = now, processor
+        self.begin(AFTER.get(stage, "log"))
 
     def append(self, file: str, row: dict) -> None:
         if self.main:
@@ -133,7 +145,8 @@ class Run:
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
         self.append("metrics.jsonl", metrics)
         timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
-        self.append("timing.jsonl", timing | self.laps)
+        ranks = gather_object([{"peak_gib": self.peaks}])
+        self.append("timing.jsonl", timing | self.laps | {"peak_gib": largest(ranks)})
         if self.config.report_to:
             values = {name: x for name, x in metrics.items() if name != "step"}
             seconds = {f"seconds/{stage}": x for stage, x in self.laps.items()}
@@ -167,6 +180,7 @@ class Run:
             self.console.say_scores(source[-13:], part)
         self.console.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
         if self.config.eval_only:
+            self.console.say(summary([{"step": progress.step, "peak_gib": self.peaks}]))
             self.console.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
@@ -181,6 +195,7 @@ class Run:
 
     def save(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
+        self.stage = "checkpoint"
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
         aside = folder.with_name("unfinished")
         if self.main:
@@ -267,6 +282,8 @@ class Run:
             )
         elif sentence := change(rows):
             self.console.say(sentence)
+        if sentence := summary(read_lines(self.folder / "timing.jsonl")):
+            self.console.say(textwrap.fill(sentence, 80, subsequent_indent="  "))
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")

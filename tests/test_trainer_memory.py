@@ -1,0 +1,189 @@
+"""trainer/memory.py: peaks of the stages; the advice after an out-of-memory error. A card is mocked."""
+
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from helpers import arguments, lines, settings
+
+import train
+import trainer.exits as exits
+from trainer import memory
+from trainer.count import GIB, Count
+from trainer.exits import Refusal
+from trainer.memory import advising, peak, process_peak, summary
+
+CARD = torch.device("cuda")
+ON_A_CARD, ON_A_CPU = (SimpleNamespace(device=torch.device(x), num_processes=1) for x in ("cuda", "cpu"))
+# vLLM 0.32.0: vllm/v1/core/kv_cache_utils.py, vllm/v1/worker/utils.py
+NO_CACHE = (
+    "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine"
+)
+SMALL_CACHE = (
+    "To serve at least one request with the model's max seq len (32768), (4.0 GiB KV cache is needed, which is larger "
+    "than the available KV cache memory (2.0 GiB)."
+)
+NO_ROOM = (
+    "Free memory on device cuda:0 (30.1/79.0 GiB) on startup is less than desired GPU memory utilization (0.5, 39.5 "
+    "GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
+
+
+def count(model, tokens, bfloat16=True, checkpointing=False, lora_rank=0):
+    """A card of 80 GiB by hand: weights 8, moments 16, reference 8; an update takes 30, of which 20 are activations."""
+    activations = (2 if checkpointing else 20) * tokens / 32768
+    weights, trained, backward = (5, 1, 2 + activations) if lora_rank else (8, 8, 10 + activations)
+    return Count(*(int(x * GIB) for x in (weights, trained, 1, 2 * trained, activations / 5, backward, 9)))
+
+
+@pytest.fixture
+def by_hand(monkeypatch):
+    """The count above, a card of 80 GiB and a peak of 1.5 GiB."""
+    monkeypatch.setattr(memory, "count_update", count)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: mock.Mock(total_memory=80 * GIB))
+    taken = {"cuda": {"allocated": 70.0, "reserved": 75.5}, "cpu": {"process": 1.5}}
+    monkeypatch.setattr(memory, "peak", lambda device: taken[device.type])
+
+
+def advised(tmp_path, failure, accelerator=ON_A_CPU, stage=None, **changes) -> str:
+    """The note that a run in this stage adds to its failure; "" without one."""
+    config, _ = settings(tmp_path, **changes)
+    run = SimpleNamespace(stage=stage, step=3) if stage else None
+    with pytest.raises(type(failure)), advising(config, accelerator, run):
+        raise failure
+    return "\n".join(getattr(failure, "__notes__", []))
+
+
+# -------------------------------------------------------------------------------------------------------- the peaks
+
+
+def test_the_peak_of_a_card_leaves_out_the_pool_of_vllm(monkeypatch):
+    """Makes impossible: an update whose peak has the weights and the cache of a sleeping vLLM, which torch counts."""
+    for name, gib in {"max_memory_allocated": 50, "max_memory_reserved": 60}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, gib=gib: gib * GIB)
+    assert peak(CARD) == {"allocated": 50, "reserved": 60}
+    pool = SimpleNamespace(get_current_usage=lambda: 40 * GIB)
+    cumem = SimpleNamespace(CuMemAllocator=SimpleNamespace(instance=pool))
+    monkeypatch.setitem(sys.modules, "vllm.device_allocator.cumem", cumem)
+    assert peak(CARD) == {"allocated": 10, "reserved": 20, "vllm": 40}
+
+
+def test_the_peak_of_a_process_grows_with_its_memory():
+    """Makes impossible: a peak in pages or KiB, and one that is the memory of now."""
+    before = process_peak()
+    now = 1024 * int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+    room = before - now + 2**26
+    block = bytearray(b"x" * room)
+    after = process_peak()
+    del block
+    assert before + 2**25 < after < before + 2 * room + 2**26 and process_peak() == after
+
+
+def test_the_stages_of_a_run_have_a_peak(finished):
+    """Makes impossible: a stage without its memory, peaks of an earlier step, memory in metrics.jsonl."""
+    first, *steps = (row["peak_gib"] for row in lines(finished / "run/timing.jsonl"))
+    assert [*first] == ["start", "evaluate"]
+    assert all([*step] == ["roll_out", "score", "update", "evaluate"] for step in steps)
+    rising = [taken["process"] for row in (first, *steps) for taken in row.values()]
+    assert rising == sorted(rising) and 0.1 < rising[0] < 32
+    assert "gib" not in (finished / "run/metrics.jsonl").read_text()
+
+
+def test_the_last_sentence_about_memory():
+    """Makes impossible: the peak of the last step only, or of another stage; a crash at the end of an older run."""
+    assert summary([{"step": 1, "seconds": 2.0}]) == ""
+    rows = [
+        {"step": i, "peak_gib": {"roll_out": {"process": a}, "update": {"process": b}}}
+        for i, (a, b) in enumerate([(1, 1.25), (1.25, 1.5), (1.5, 1.5)])
+    ]
+    assert summary(rows) == "peak memory of the process: 1.50 GiB, first reached in stage update of step 1"
+    card = [
+        {"step": i, "peak_gib": {stage: {"allocated": x, "reserved": x + 2, "vllm": 40} for stage, x in stages}}
+        for i, stages in enumerate([[("a", 10), ("b", 33)], [("a", 11), ("b", 32)]])
+    ]
+    assert summary([{"step": 0}, *card]) == (
+        "peak memory of the card, GiB allocated (reserved) by torch: a 11.00 (13.00), b 33.00 (35.00); vLLM's weights "
+        "and cache 40.00 more, off the card in score and update"
+    )
+
+
+# --------------------------------------------------------------------------------------------------- out of memory
+
+
+def test_an_update_without_memory_names_three_flags(by_hand, tmp_path, monkeypatch):
+    """Makes impossible: an out-of-memory error of a run that says neither where nor what to change."""
+    ends = []
+    monkeypatch.setattr(exits, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(train, "update", mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments(tmp_path, eval_samples=1)])
+    with pytest.raises(SystemExit):
+        train.main()
+    ((code, text),) = ends
+    assert (
+        code == 1
+        and text.startswith("Traceback")
+        and text.rstrip().endswith(
+            "torch.OutOfMemoryError: CUDA out of memory.\n"
+            "Out of memory in stage update of step 1. The peak before it: 1.50 GiB process\n"
+            "By our count, these flags save most here (docs/memory.md):\n"
+            "  --lora_rank 16 (in a new run)              32.00 GiB\n"
+            "  --gradient_checkpointing                   18.00 GiB\n"
+            "  --max_tokens_per_micro_batch 16384         10.00 GiB"
+        )
+    )
+
+
+LORA, OFFLOAD = "--lora_rank 16 (in a new run)", "--offload"
+
+
+@pytest.mark.parametrize("stage, changes, saved", [
+    ("update", {}, {LORA: 32, OFFLOAD: 24, "--gradient_checkpointing": 18}),
+    ("update", {"offload": True}, {"--gradient_checkpointing": 18, "--max_tokens_per_micro_batch 16384": 10, LORA: 8}),
+    ("update", {"lora_rank": 4}, {"--gradient_checkpointing": 13, "--max_tokens_per_micro_batch 16384": 10}),
+    ("score", {}, {LORA: 24, OFFLOAD: 16, "--max_tokens_per_micro_batch 16384": 2}),
+    ("roll_out", {"engine": "torch"}, {LORA: 12, OFFLOAD: 12, "--gpu_memory_utilization 0.4": 4.8}),
+    ("update", {"kl_coef": 0}, {LORA: 25, "--gradient_checkpointing": 18, OFFLOAD: 16}),
+])  # fmt: skip
+def test_the_flags_that_save_most_on_a_card(stage, changes, saved, by_hand, tmp_path):
+    """Makes impossible: a flag that is on already, one that does nothing in this stage, an order of chance."""
+    said = advised(tmp_path, MemoryError(), ON_A_CARD, stage, **changes).splitlines()
+    peak = "70.00 GiB allocated, 75.50 GiB reserved, of 80.0"
+    assert said[0] == f"Out of memory in stage {stage} of step 3. The peak before it: {peak}"
+    assert said[2:] == [f"  {flag:40}{gib:8.2f} GiB" for flag, gib in saved.items()]
+
+
+@pytest.mark.parametrize("failure, first", [
+    (Refusal(NO_CACHE), "--gpu_memory_utilization 0.55 "), (ValueError(SMALL_CACHE), "--gpu_memory_utilization 0.55 "),
+    (Refusal(NO_ROOM), LORA), (RuntimeError("CUDA Error: out of memory at cumem_allocator.cpp:119"), LORA),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), LORA),
+])  # fmt: skip
+def test_the_errors_of_vllm_and_torch_are_known(failure, first, by_hand, tmp_path):
+    """Makes impossible: a smaller share of vLLM for an error that needs a larger one."""
+    said = advised(tmp_path, failure, ON_A_CARD)
+    assert said.startswith("Out of memory in stage start. ") and said.splitlines()[2].startswith(f"  {first}")
+    assert ("VLLM_CPU_KVCACHE_SPACE" in advised(tmp_path, failure, ON_A_CPU)) == ("utilization 0" in first)
+
+
+def test_other_errors_stay_and_a_failed_count_hides_nothing(by_hand, tmp_path, monkeypatch):
+    """Makes impossible: a bug that is called a lack of memory; the error of the count in place of the first error."""
+    for failure in (RuntimeError("shapes do not match"), Refusal("--lora_rank 99: too large"), KeyError("x")):
+        assert advised(tmp_path, failure, ON_A_CARD, "update") == ""
+    monkeypatch.setattr(memory, "count_update", mock.Mock(side_effect=TypeError("a new model")))
+    said = advised(tmp_path, MemoryError("first"), ON_A_CARD, "update")
+    assert said.splitlines()[1] == (
+        "docs/memory.md has the flags that save memory. They cannot be counted here: TypeError('a new model')"
+    )
+
+
+def test_a_refusal_says_its_note(capsys, monkeypatch):
+    """Makes impossible: advice that is added to the refusal of a start and not printed."""
+    monkeypatch.setattr(exits.os, "_exit", sys.exit)
+    refusal = Refusal("vLLM did not start")
+    refusal.add_note("Out of memory in stage start.")
+    with pytest.raises(SystemExit):
+        exits.refuse(refusal, 2)
+    assert capsys.readouterr().err == "vLLM did not start\nOut of memory in stage start.\n"

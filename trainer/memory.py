@@ -1,0 +1,177 @@
+"""Memory of a run: the peak of each stage, and which flags help after an out-of-memory error (docs/memory.md)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from transformers import AutoConfig
+
+from engines.vllm import pool_bytes
+from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs_of
+from trainer.settings import Config
+from trainer.sharding import fsdp_requested
+
+Peak = dict[str, float]  # name -> GiB
+ADAPTERS = 16  # the --lora_rank of docs/memory.md
+# Messages of torch (GPU, CPU) and of vLLM, whose kinds of errors are also those of other mistakes
+LACKS = re.compile(r"out of memory|can't allocate memory|less than desired GPU memory utilization")
+LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is needed")  # vLLM's share is too small
+
+
+# -------------------------------------------------------------------------------------------------------- the peaks
+
+
+def restart(device: torch.device) -> None:
+    """Begin the next `peak` of a GPU now."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak(device: torch.device) -> Peak:
+    """Return the peak of this process in GiB.
+
+    On a GPU, since `restart`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch counts
+    these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began: to reset
+    its peak, a process needs the right to write /proc/self/clear_refs.
+    """
+    if device.type != "cuda":
+        return {"process": round(process_peak() / GIB, 3)}
+    pool = pool_bytes()
+    found = {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
+    taken = {name: round((x - pool) / GIB, 3) for name, x in found.items()}
+    return taken | ({"vllm": round(pool / GIB, 3)} if pool else {})
+
+
+def process_peak() -> int:
+    """Return the largest resident size of this process in bytes. On Linux getrusage would count its parent's too."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    if found:
+        return 1024 * int(found[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def largest(timing: list[dict[str, Any]]) -> dict[str, Peak]:
+    """Return the largest peak of each stage over rows of timing.jsonl."""
+    found: dict[str, Peak] = {}
+    for stage, taken in (item for row in timing for item in row.get("peak_gib", {}).items()):
+        found[stage] = {name: max(x, found.get(stage, {}).get(name, 0.0)) for name, x in taken.items()}
+    return found
+
+
+def summary(timing: list[dict[str, Any]]) -> str:
+    """Return the sentence at the end of a run about the peaks in rows of timing.jsonl; "" for rows of older code."""
+    found = [(row["step"], stage, x) for row in timing for stage, x in row.get("peak_gib", {}).items()]
+    if not found:
+        return ""
+    if all("process" in taken for _, _, taken in found):
+        step, stage, most = max(found, key=lambda x: x[2]["process"])  # the first of equal ones
+        return f"peak memory of the process: {most['process']:.2f} GiB, first reached in stage {stage} of step {step}"
+    peaks = largest(timing)
+    stages = ", ".join(f"{stage} {x['allocated']:.2f} ({x['reserved']:.2f})" for stage, x in peaks.items())
+    held = max(taken.get("vllm", 0.0) for taken in peaks.values())
+    vllm = f"; vLLM's weights and cache {held:.2f} more, off the card in score and update" if held else ""
+    return f"peak memory of the card, GiB allocated (reserved) by torch: {stages}{vllm}"
+
+
+# --------------------------------------------------------------------------------------------------- out of memory
+
+
+@contextmanager
+def advising(config: Config, accelerator: Accelerator, run: Any = None) -> Iterator[None]:
+    """Add a note to an out-of-memory error: the stage, the peak before it, and the flags that save most there.
+
+    run: trainer/run.py's Run, which knows its stage. Without it the run is starting.
+    """
+    try:
+        yield
+    except Exception as failure:
+        lacks_cache = bool(LACKS_CACHE.search(str(failure)))
+        said = isinstance(failure, RuntimeError | ValueError) and (lacks_cache or LACKS.search(str(failure)))
+        if said or isinstance(failure, torch.OutOfMemoryError | MemoryError):
+            print("out of memory: counting which flags help may take a minute ...", file=sys.stderr, flush=True)
+            stage, where = (run.stage, f"{run.stage} of step {run.step}") if run else ("start", "start")
+            failure.add_note(advice(config, accelerator, stage, where, lacks_cache))
+        raise
+
+
+def advice(config: Config, accelerator: Accelerator, stage: str, where: str, lacks_cache: bool) -> str:
+    """Return the text of the note. lacks_cache: vLLM's share is too small for its weights or for one response."""
+    device = accelerator.device
+    card_gib = torch.cuda.get_device_properties(device).total_memory / GIB if device.type == "cuda" else 0.0
+    taken = ", ".join(f"{x:.2f} GiB {name}" for name, x in peak(device).items())
+    lines = [f"Out of memory in stage {where}. The peak before it: {taken}" + f", of {card_gib:.1f}" * bool(card_gib)]
+    if lacks_cache and not card_gib:
+        lines.append("vLLM's cache is too small: raise the variable VLLM_CPU_KVCACHE_SPACE (in GiB; 2 by default)")
+        return "\n".join(lines)
+    try:
+        found = savings(config, accelerator, stage, card_gib, lacks_cache)[:3]
+    except Exception as unknown:  # the count may not know this model, and the first error must be seen
+        lines.append(f"docs/memory.md has the flags that save memory. They cannot be counted here: {unknown!r:.200}")
+        return "\n".join(lines)
+    if not found:
+        lines.append("By our count, no flag of docs/memory.md saves memory here")
+    elif lacks_cache:
+        lines.append("vLLM's share is too small. By our count, these flags give it more or make room for it:")
+    else:
+        lines.append("By our count, these flags save most here (docs/memory.md):")
+    return "\n".join([*lines, *(f"  {flag:40}{gib:8.2f} GiB" for flag, gib in found)])
+
+
+def savings(
+    config: Config, accelerator: Accelerator, stage: str, card_gib: float, lacks_cache: bool
+) -> list[tuple[str, float]]:
+    """Return (flag, GiB that it saves in this stage), the largest saving first, of the flags that are not on.
+
+    card_gib: 0 on a CPU. With `lacks_cache` a larger share of vLLM comes first, if there is room for it.
+    """
+    model, ranks = AutoConfig.from_pretrained(config.model), accelerator.num_processes
+    cards = FSDP2 if fsdp_requested() else DDP if ranks > 1 else ONE
+    in_trainer = stage in ("score", "update")  # vLLM sleeps
+
+    @functools.cache
+    def count(tokens: int, checkpointing: bool, lora_rank: int) -> Count:
+        return count_update(model, tokens, config.precision == "bfloat16", checkpointing, lora_rank)
+
+    def needed(c: Config) -> float:
+        n = needs_of(c, model, cards, ranks, count)
+        taken = n.stage(stage, c.max_tokens_per_micro_batch, c.gradient_checkpointing)
+        return taken if in_trainer else max(taken, n.held() + share_gib(c, n, card_gib))
+
+    changes: dict[str, dict[str, Any]] = {}
+    if cards != FSDP2 and not config.lora_rank:
+        changes[f"--lora_rank {ADAPTERS} (in a new run)"] = {"lora_rank": ADAPTERS, "offload": False}
+        if card_gib and not config.offload:
+            changes["--offload"] = {"offload": True}
+    half = config.max_tokens_per_micro_batch // 2
+    if in_trainer and half:
+        changes[f"--max_tokens_per_micro_batch {half}"] = {"max_tokens_per_micro_batch": half}
+    if stage == "update" and not config.gradient_checkpointing:
+        changes["--gradient_checkpointing"] = {"gradient_checkpointing": True}
+    found, share = [], config.gpu_memory_utilization
+    if card_gib and not in_trainer:
+        held = needs_of(config, model, cards, ranks, count).held()
+        fits = int(20 * (card_gib - RESERVE_GIB - GRAPHS_GIB - held) / card_gib) / 20
+        less = round(min(fits, share - 0.1), 2)
+        if lacks_cache and fits > share:
+            found.append((f"--gpu_memory_utilization {fits:g}", (fits - share) * card_gib))
+        elif not lacks_cache and less > 0:
+            changes[f"--gpu_memory_utilization {less:g}"] = {"gpu_memory_utilization": less}
+    before = needed(config)
+    saved = [(flag, before - needed(replace(config, **change))) for flag, change in changes.items()]
+    return found + sorted([x for x in saved if x[1] > 0], key=lambda x: -x[1])
+
+
+def share_gib(c: Config, n: Needs, card_gib: float) -> float:
+    """Return the engine's share of a GPU: of the card with vLLM, else of what is free. On a CPU: 0."""
+    return c.gpu_memory_utilization * (card_gib if c.engine == "vllm" else max(0.0, card_gib - n.held()))
