@@ -151,6 +151,18 @@ def equal(gold: Node, answer: Node) -> bool:
         return compared >= min(2, len(points))
 
 
+def within(node: Node, center: Fraction, distance: Fraction) -> bool:
+    """Is the value of an expression without variables at most this far from a number?"""
+    if variables(node):
+        return False
+    with mp.workdps(DIGITS):
+        value = _value(node, {})
+        if value is None or isinstance(value, mp.mpc):
+            return False
+        exact = isinstance(value, Fraction)
+        return bool(abs(value - center) <= distance if exact else abs(value - _real(center)) <= _real(distance))
+
+
 def proportional(gold: Node, answer: Node) -> bool:
     """Is one expression of several variables a multiple of the other? Then both are 0 at the same points."""
     if variables(gold) != variables(answer) or len(variables(gold)) < 2:
