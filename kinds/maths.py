@@ -63,8 +63,7 @@ def check_text(kind: str, reference: Any) -> None:
         raise ValueError(
             rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
             rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_LENGTH} characters, or a list of such texts of '
-            f"which any is right. A worked answer needs its answer in \\boxed{{...}}, or after #### on its last line; got "
-            f"{shown(reference)}"
+            f"which any is right; a worked answer has it in \\boxed{{...}} or after ####; got {shown(reference)}"
         )
 
 

@@ -16,7 +16,7 @@ from kinds.answers.algebra import equal, proportional, rational, variables, with
 from kinds.answers.grammar import read
 from kinds.answers.lexer import tokens
 from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
-from kinds.answers.tree import NO_NAME, Node, call, measured, number
+from kinds.answers.tree import NO_NAME, Node, call, measured, mentions, number, renamed
 from kinds.answers.units import DEGREES, same_unit
 from kinds.patterns import forward
 
@@ -146,38 +146,33 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) -> bool:
     r"""2\sqrt{3} \approx 3.46: is each side the rounded side before it, and is the exact or the rounded one the gold?
 
-    Without an exact side, as in x \approx 3.46, the number must have a decimal point. About 5 may be 4.6.
+    Without an exact side, as in x \approx 3.46, the gold must have a decimal point. About 5.0 may be 4.96.
     """
     steps = [*((side, rounded[0]) for side in exact), *pairwise(rounded)]
     if not all(same(side, after) or _rounds_to(after, side) for side, after in steps):
         return False
     if exact and all(same(gold, side) for side in exact):
         return True
-    last_digit, value = _last_digit(measured(rounded[-1])[1]), measured(rounded[-1])[1]
-    return bool(last_digit) and (not exact or abs(rational(value)) >= 100 * last_digit) and same(gold, rounded[-1])
+    decimal = measured(gold)[1]
+    [decimal] = decimal.parts if decimal.kind == "rounded" else [decimal]
+    return (_has_three_digits(decimal) if exact else bool(_last_digit(decimal))) and same(gold, rounded[-1])
 
 
 def _same_families(gold: Node, answer: Node, name: Node) -> bool:
-    r"""Compare k\pi, k \in \mathbb{Z} with n\pi, n \in \mathbb{Z}. Only the answer may give what the gold leaves out."""
+    r"""Compare k\pi, k \in \mathbb{Z} with n\pi, n \in \mathbb{Z}. The answer may not leave out the condition."""
     if answer.kind != "family":
         return False
     [inside] = answer.parts
     if gold.kind == "family":
-        if gold.value != answer.value and inside != _renamed(inside, gold.value, ""):
+        if gold.value != answer.value and mentions(inside, gold.value):
             return False
-        gold, inside = gold.parts[0], _renamed(inside, answer.value, gold.value)
+        gold, inside = gold.parts[0], renamed(inside, answer.value, gold.value)
     return same(gold, inside, name)
-
-
-def _renamed(node: Node, old: str, new: str) -> Node:
-    if node.kind == "letter":
-        return node._replace(value=new) if node.value == old else node
-    return node._replace(parts=tuple(_renamed(part, old, new) for part in node.parts))
 
 
 def _same_items(gold: Node, answer: Node, name: Node) -> bool:
     """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
-    gold, answer = _split_groups(gold, answer), _split_groups(answer, gold)
+    gold, answer = _as_tuple(_split_groups(gold, answer)), _as_tuple(_split_groups(answer, gold))
     node_kinds = {gold.kind, answer.kind}
     if node_kinds == {"list", "tuple"}:
         gold, answer = unknowns.as_point(gold, name), unknowns.as_point(answer, name)
@@ -249,7 +244,13 @@ def _spelled_number(word: str) -> int | None:
     """twelve, twenty, twenty-one."""
     tens = next((tens for tens in SPELLED_NUMBERS if tens.endswith("ty") and word.startswith(tens)), "")
     ones = SPELLED_NUMBERS.get(word.removeprefix(tens).removeprefix("-"), 0)
-    return SPELLED_NUMBERS.get(word) if not tens or word == tens else SPELLED_NUMBERS[tens] + ones if 0 < ones < 10 else None
+    return (
+        SPELLED_NUMBERS.get(word)
+        if not tens or word == tens
+        else SPELLED_NUMBERS[tens] + ones
+        if 0 < ones < 10
+        else None
+    )
 
 
 def _letters(node: Node) -> str:
@@ -364,8 +365,13 @@ def _rounded(gold: Node) -> Node:
         return gold._replace(parts=tuple(map(_rounded, gold.parts)))
     if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
         return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
-    last_digit = _last_digit(gold)
-    return Node("rounded", last_digit, (gold,)) if last_digit and abs(rational(gold)) >= 100 * last_digit else gold
+    return Node("rounded", "", (gold,)) if _has_three_digits(gold) else gold
+
+
+def _has_three_digits(node: Node) -> bool:
+    """Has a number a decimal point and at least three digits?"""
+    last_digit, value = _last_digit(node), rational(node)
+    return bool(last_digit and value) and abs(value) >= 100 * last_digit
 
 
 def _rounds_to(rounded: Node, exact: Node) -> bool:

@@ -26,8 +26,9 @@ from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES,
 from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, scaled, signed
 from kinds.answers.units import DEGREES, noun_of, starts_unit, symbol_of
 
+_MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
-                  *(opening for opening in BRACKETS if opening != "|"), *(rf"\begin{{{name}}}" for name in MATRICES))  # fmt: skip
+                  *(opening for opening in BRACKETS if opening != "|"), *_MATRICES)  # fmt: skip
 _STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
 
@@ -88,7 +89,9 @@ def _product(factors: list[Node]) -> Node:
     if [factor.kind for factor in factors] == ["letter", "tuple"] and re.fullmatch("[A-Z](_.+)?'*", factors[0].value):
         point = factors[1]
         whole = all(part.kind == "number" and not part.parts for part in point.parts)
-        chosen = whole and len(point.parts) == 2 and point.value == "()" and point.parts[0].value >= point.parts[1].value
+        chosen = (
+            whole and len(point.parts) == 2 and point.value == "()" and point.parts[0].value >= point.parts[1].value
+        )
         return call("binom", *point.parts) if chosen and factors[0].value == "C" else point
     matrices = [factor for factor in factors if factor.kind == "matrix"]
     if len(factors) > 1 and matrices:

@@ -15,7 +15,7 @@ nothing, words in quotes are tokens. starts_NAME only looks.
     ratio    = quantity {(":" | "to") quantity}                       3:5     7:32     3 \text{ to } 5
     quantity = words | [currency] value [scale] [percent] [unit [words] | noun]
              | quantity ["and" | ","] quantity of the next smaller unit
-                                                                      5 cm   \$5   50\%   8 eggs   6 m/s east   5 h 30 min
+                                                                      5 cm   \$5   50\%   6 m/s east   5 h 30 min
     value    = sum ["\choose" sum | "\over" sum]                      5    {5 \choose 2}    {1 \over 2}
 
     words.py         words, option, label, sentence, heading, condition
@@ -47,7 +47,7 @@ from kinds.answers.expressions import read_sum
 from kinds.answers.lexer import END, MAX_LENGTH, Broken, Token, Unreadable, canonical, tokens
 from kinds.answers.lists import both_signs, read_items
 from kinds.answers.numbers import read_currency, read_percent, read_scale
-from kinds.answers.tables import APPROX, CURRENCIES, ORDINALS, RELATIONS
+from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
 from kinds.answers.tree import NO_NAME, REALS, Cursor, Node, call, list_of, quotient
 from kinds.answers.units import (
     MAX_TAIL,

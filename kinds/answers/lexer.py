@@ -71,9 +71,8 @@ TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 # Vowels and tones are marks in Hebrew, Arabic, Devanagari, Thai and the scripts between them.
 _MARKS = "".join(chr(code) for code in range(0x591, 0xE80) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
-_LETTERS = (
-    rf"(?=[\u0590-\u0e7f]){_LETTER}(?:{_LETTER}|[{_MARKS}])*+|[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
-)
+_MARKED = rf"(?=[\u0590-\u0e7f]){_LETTER}(?:{_LETTER}|[{_MARKS}])*+"
+_LETTERS = rf"{_MARKED}|[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 _PIECES = {
     "number": _NUMBER,

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, signed
+from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, mentions, signed
 
 MAX_ITEMS = 64
 
@@ -23,7 +23,7 @@ MAX_ITEMS = 64
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
     clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
-    while not cursor.integers(cursor.at)[1] and cursor.sees(",", ";", "and", "or"):
+    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integers(cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
@@ -36,7 +36,21 @@ def read_items(cursor: Cursor) -> tuple[Node, ...]:
     letter, length = cursor.integers(cursor.at)
     cursor.at += length
     items = (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
-    return (Node("family", letter, (list_of(both_signs(items)),)),) if letter else items
+    return (_family(letter, items),) if letter else items
+
+
+def _family(letter: str, items: Sequence[Node]) -> Node:
+    if not _is_parameter(letter, items):
+        raise Unreadable("5 (k \\in \\mathbb{Z})")
+    return Node("family", letter, (list_of(both_signs(items)),))
+
+
+def _is_parameter(letter: str, items: Sequence[Node]) -> bool:
+    r"""Is this the k of x = 2k\pi? In x > 2, x \in \mathbb{Z} the letter is the unknown."""
+    parts = [part for item in items for part in (item.parts if item.kind == "list" else (item,)) if letter]
+    chains = [part for part in parts if part.kind == "chain" and mentions(part, letter)]
+    unknown = any({*chain.value} != {"="} or chain.parts[0] == Node("letter", letter) for chain in chains)
+    return not unknown and any(mentions(part, letter) for part in parts)
 
 
 def _as_points(clauses: list[Node], starts: list[int]) -> list[Node]:
@@ -105,7 +119,7 @@ def read_set(cursor: Cursor) -> Node:
     (condition, *more), _ = _inside(cursor, (r"\}",), True)
     whole = condition.kind == "chain" and condition.parts[1:] == (Node("letter", r"\mathbbZ"),)
     if whole and len(items) == 1 and items[0].kind != "letter" and condition.parts[0].kind == "letter" and not more:
-        return Node("family", condition.parts[0].value, items)  # \{k\pi : k \in \mathbb{Z}\}
+        return _family(condition.parts[0].value, items)  # \{k\pi : k \in \mathbb{Z}\}
     named = len(items) == 1 and (items[0].kind == "letter" or items[0].parts[1:] == (REALS,))  # x, x \in \mathbb{R}
     clauses = condition.parts if condition.kind == "list" else [condition]
     if not named or more or any(clause.kind != "chain" for clause in clauses):

@@ -1,7 +1,7 @@
 r"""Numbers and letters, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
     numeral  = number [mixed | ("\overline" | "\dot") group | "repeating" | "\ldots"]
-                                                                               12   1,234   0.5   0.1\overline{6}   0.33\ldots
+                                                                               12     1,234    0.1\overline{6}    0.33\ldots
     mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
     integer  = "{" number "}" | digit
     digit    = one digit of a number                                           the 1 and the 2 of \frac12
@@ -58,7 +58,7 @@ def _period(text: str) -> tuple[str, str]:
     if decimals[-3:] == decimals[-1] * 3:
         return f"{whole}.{decimals.rstrip(decimals[-1])}", decimals[-1]
     half = decimals[: len(decimals) // 2]
-    if half * 2 != decimals:
+    if len(half) < 2 or half * 2 != decimals:
         raise Unreadable(text)
     return f"{whole}.", half
 

@@ -86,8 +86,9 @@ SI = {
 OTHER = {
     "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "ha": "hectare", "lb": "pound",
     "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
-    "tbsp": "tablespoon", "min": "minute 分钟 分鐘 минут минуты", "h": "hr hour 小时 小時 時間 시간 час часа часов", "day": "d 天 дней", "week": "wk", "month": "mo",
-    "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
+    "tbsp": "tablespoon", "min": "minute 分钟 分鐘 минут минуты", "h": "hr hour 小时 小時 時間 시간 час часа часов",
+    "day": "d 天 дней", "week": "wk", "month": "mo", "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "",
+    "rad": "radian", "sr": "steradian",
     "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
     "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
     "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 块 块钱 人民币 RMB CNY",
@@ -134,59 +135,59 @@ DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "inst
 CHANGING = """
     lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed quadruple quadrupled est etc
     others onward onwards undefined nan nope infinite null not non no never about approximately approx around nearly
-    almost roughly circa both all any but then versus vs is are was be equal equals if unless when where whereas while
-    because since so for only plus minus negative positive more less least most greater fewer than over under above
-    below between from to through except excluding without hundreds thousands millions dozen dozens score pair pairs
-    couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth hundredths
+    almost roughly circa both all any but then versus vs is are was be equal equals if unless when where whereas
+    while because since so for only plus minus negative positive more less least most greater fewer than over under
+    above below between from to through except excluding without hundreds thousands millions dozen dozens score pair
+    pairs couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth hundredths
     thousandth thousandths quarter quarters ones tens twice thrice double triple squared cubed square cubic root
-    factorial choose point mod modulo base power kilo mega giga hecto deca deci centi milli micro nano pico semi demi
-    reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown this that lakh crore
-    mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads mille
-    permille permil ish estimated approximate exclusive grand mio mrd bio tsd bps basis fewest lesser lessened
-    short shy off debt loss deficit missing too scores factorials plenty percentile percentiles logarithm log inverted
-    conjugated shortfall hemi umpteen couples zillion gazillion"""
+    factorial choose point mod modulo base power kilo mega giga hecto deca deci centi milli micro nano pico semi
+    demi reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown this that lakh
+    crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads
+    mille permille permil ish estimated approximate exclusive grand mio mrd bio tsd bps basis fewest lesser lessened
+    short shy off debt loss deficit missing too scores factorials plenty percentile percentiles logarithm log
+    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril mln mld mlrd tys dz doz trio
+    trios brace rounded truncated give thereabouts thereabout ballpark"""
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
           "conjugate", "transpose"}  # fmt: skip
-IN_LABELS = {*BOUNDS, "percent", "percentage", "power", "loss"}  # words of a label that say which number it is: Loss = 28\%
+IN_LABELS = {*BOUNDS, "percent", "percentage", "power", "loss"}  # words of a label that say which number it is
 # They change a value right after it. Later they are counted: 5 squares may be 25, 5 unit squares are 5.
 POWERS = {"squares", "cubes", "roots", "powers", "inverses"}
 CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't")
 # Scripts whose words may name what is counted: 5个苹果, 5 яблок.
-SCRIPTS = {"LATIN", "GREEK", "CYRILLIC", "HEBREW", "ARABIC", "DEVANAGARI", "THAI", "HANGUL", "HIRAGANA", "KATAKANA",
+SCRIPTS = {"LATIN", "CYRILLIC", "HEBREW", "ARABIC", "DEVANAGARI", "THAI", "HANGUL", "HIRAGANA", "KATAKANA",
            "CJK"}  # fmt: skip
-# Words of other languages that change a value. FOREIGN has pieces of patterns: a word may begin with one of the first, and
-# have one of the second anywhere.
+# Words of other languages that change a value: whole words, patterns for starts of words, and patterns for any part.
 FOREIGN_WORDS = """
     mil mill mille mila mijë mijëra miia mii bin yüz yüzde ribu ratus juta puluh elfu laki libo daan ezer száz fél
-    sata sataa sada tuhat sto sta cien cent-mille zehn elf zwölf hälfte tiers demi demie moitié pour por
-    centi centinaia migliaia decine decina metà terzi terzo quarti quarto mezzo mezza millar millares mitad medio
-    tercio tercios cuarto cuartos cento centos metade terço terços meio dezena dezenas milhar milhares derde kwart
-    honderd honderden paar halve halv halva hundra tiotal dussin kvart tredjedel tredjedelar pół połowa tuzin kopa setki
-    sto tisíc tisíce polovina třetina čtvrtina tá chục trăm nghìn ngàn vạn triệu tỷ tỉ rưỡi phần yarım buçuk çeyrek çift
-    setengah sepertiga seperempat pasang belas puoli fele harmad negyed jumătate sute sută zeci zece simt simti simts
-    šimtas šimtai šimtų simtai posto pola polovica stotina stotine sajad centaines centaine dizaine dizaines
-    milliers millier vingt vingts deux trois zwei drei zehntausend decenas decena centenas centena centenares dobro doble
-    triple doppelt dreifach doppio triplo dobbelt dubbel sotto moins menos meno minder weniger mindre senza ohne sans sin
-    etwa ungefähr environ circa ca aproximadamente unos casi fünftel quinto quintos"""
+    sata sataa sada tuhat sto sta cien cent-mille zehn elf zwölf hälfte tiers demi demie moitié pour por centi
+    centinaia migliaia decine decina metà terzi terzo quarti quarto mezzo mezza millar millares mitad medio tercio
+    tercios cuarto cuartos cento centos metade terço terços meio dezena dezenas milhar milhares derde kwart honderd
+    honderden paar halve halv halva hundra tiotal dussin kvart tredjedel tredjedelar pół połowa tuzin kopa setki
+    tisíc tisíce polovina třetina čtvrtina tá chục trăm nghìn ngàn vạn triệu tỷ tỉ rưỡi phần yarım buçuk çeyrek çift
+    setengah sepertiga seperempat pasang belas puoli fele harmad negyed jumătate sute sută zeci zece simt simti
+    simts šimtas šimtai šimtų simtai posto pola polovica stotina stotine sajad centaines centaine dizaine dizaines
+    milliers millier vingt vingts deux trois zwei drei zehntausend decenas decena centenas centena centenares dobro
+    doble triple doppelt dreifach doppio triplo dobbelt dubbel sotto moins menos meno minder weniger mindre senza
+    ohne sans sin míle céad þúsund hundrað tylft libong daang ewu kun dubu faiz ming ehun ducia milers dausend
+    duisend qind përqind schock gros snes grosses stovky stovek stovka desítky desítek đôi etwa ungefähr environ
+    circa ca aproximadamente unos casi fünftel quinto quintos"""
 FOREIGN_STARTS = """
-    m[iy]l++[iyjh]*+[oóõöãauú] [bt]r?[iy]l++[iyjh]*+[oóõöãauú] kvadril quadril tausend duizend tusen tusind tisíc tysi
-    tūkstan tūkstoš tuhan tuhat tisuć hiljad hundert hundred hundre dutzend dozij dozzin douzain dozen docen dúzi duzi
-    tuzin tucet tucat tucá düzin lusin tusin dussin dotzen dosen tosin tucto procent prozent prosent prósent protsent
-    persen porcent porcien perzent pourcent pourmil promil promille százal drittel viertel achtel zehntel hundertstel
-    tausendstel millionstel cientos ciento quinient doscient trescient halbe hälft szász"""
+    m[iy]l++[iyjh]*+[oóõöãauú] [bt]r?[iy]l++[iyjh]*+[oóõöãauú] kvadril quadril tausend duizend tusen tusind tisíc
+    tysi tūkstan tūkstoš tuhan tuhat tisuć hiljad hundert hundred hundre dutzend dozij dozzin douzain dozen docen
+    dúzi duzi tuzin tucet tucat tucá düzin lusin tusin dussin dotzen dosen tosin tucto procent prozent prosent
+    prósent protsent persen porcent porcien perzent pourcent pourmil promil promille százal drittel viertel achtel
+    zehntel hundertstel tausendstel millionstel vingtaine quinzaine trentaine quarantaine cinquantaine soixantaine
+    veinten treinten ventin trentin persent cientos ciento quinient doscient trescient halbe hälft szász"""
 FOREIGN_PARTS = """
-    тысяч тыс тисяч ^мил$ миллион миллиард мільйон млн млрд трлн хиляд хиљад сотн сотен ^сот$ ^сто$ стотин двест дюжин
-    процент відсот проценат половин ^полтор трет четверт четвер десят ^пар[аыу]?$ минус плюс больше меньше
-    около ^без$ примерно промил ноль
-    χιλιά εκατομμ δισεκατομμ εκατό εκατοντά δωδεκ δεκάδ μισό τέταρτ τοις
-    מיליון מיליארד אלף אלפ מאה מאות אחוז חצי תריסר רבע שליש זוג
-    ألف آلاف مليون ملايين مليار مئة مئات مائة بالمئة بالمائة نصف ربع ثلث دزينة زوج هزار میلیون لاکھ کروڑ
-    लाख करोड़ करोड़ हज़ार हजार हज़ार सौ सैकड़ अरब दर्जन प्रतिशत आध जोड़ डेढ़ ढाई
-    ล้าน พัน หมื่น แสน ร้อย สิบ ครึ่ง โหล เปอร์เซ็นต์ คู่ เท่า กว่า
-    만 억 천 백 십 조 반 배 쌍 퍼센트 프로 할 다스 분의 이상 이하 미만 초과 약
-    [十百千万萬亿億兆零〇一二三四五六七八九廿卅半倍成割折打双對对雙余餘多几幾约約每第负負点點] 分之 以上 以下 以内 大约
-    ダース パーセント パー セット ペア ミリオン キロ メガ"""
+    тысяч тыс тисяч ^мил$ миллион миллиард мільйон млн млрд трлн хиляд хиљад мянга мың мең илјад тыщ сотн сотен
+    ^сот$ ^сто$ стотин двест дюжин процент відсот проценат половин ^полтор трет четверт четвер десят ^пар[аыу]?$
+    минус плюс больше меньше около ^без$ примерно промил ноль מיליון מיליארד אלף אלפ מאה מאות אחוז חצי תריסר רבע
+    שליש זוג ألف آلاف مليون ملايين مليار مئة مئات مائة بالمئة بالمائة نصف ربع ثلث دزينة زوج هزار میلیون لاکھ کروڑ
+    लाख करोड़ हज़ार हजार सौ सैकड़ अरब दर्जन प्रतिशत आध जोड़ डेढ़ ढाई ล้าน พัน หมื่น แสน ร้อย สิบ ครึ่ง โหล
+    เปอร์เซ็นต์ คู่ เท่า กว่า 만 억 천 백 십 조 반 배 쌍 퍼센트 프로 할 다스 분의 이상 이하 미만 초과 약
+    [十百千万萬亿億兆零〇一二三四五六七八九廿卅半倍成割折打双對对雙余餘多几幾约約每第负負点點] 分之
+    以上 以下 以内 大约 ダース パーセント パー セット ペア ミリオン キロ メガ"""
 # A direction after a unit has one of the first words, and the others of AIMING between them.
 AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
          "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip

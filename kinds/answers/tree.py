@@ -5,7 +5,7 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
     kind      value                         parts
     number    a Fraction                    the groups of 1,234 as numbers, else none    5, 0.\overline{3}
     decimal   a Fraction                    the number of its decimals                   0.5, 2.50
-    rounded   the unit of its last digit    the decimal, or its product with 10^n        the gold 8.31, in science
+    rounded   -                             the decimal, or its product with 10^n        the gold 8.31, in science
     letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
     call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
     base      the base of its digits        the digits as one number                     204_5
@@ -78,6 +78,17 @@ def scaled(factor: Node, matrix: Node) -> Node:
         raise Unreadable("2|A|")
     rows = [row._replace(parts=tuple(call("*", factor, entry) for entry in row.parts)) for row in matrix.parts]
     return matrix._replace(parts=tuple(rows))
+
+
+def renamed(node: Node, old: str, new: str) -> Node:
+    """Write a letter as another one, everywhere in a node."""
+    if node.kind == "letter":
+        return node._replace(value=new) if node.value == old else node
+    return node._replace(parts=tuple(renamed(part, old, new) for part in node.parts))
+
+
+def mentions(node: Node, letter: str) -> bool:
+    return renamed(node, letter, "") != node
 
 
 def list_of(parts: Sequence[Node], keep: bool = False) -> Node:
@@ -182,7 +193,7 @@ class Cursor:
         return 2 * sign or int(self.tokens[at].text == APPROX)
 
     def integers(self, at: int) -> tuple[str, int]:
-        r"""Return k, and the number of tokens, of (k \in \mathbb{Z}) and of ", where k is an integer"; "" and 0 if none."""
+        r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
         if self.tokens[at].text not in (",", ";", "(", "where", "with", "for"):
             return "", 0
         texts = [token.text for token in self.tokens[at : at + 8]] + [""] * 8

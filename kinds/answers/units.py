@@ -139,12 +139,12 @@ def is_smaller(unit: Unit | None, found: Sequence[Token], at: int) -> bool:
         return False
     before = symbol_of(found[at - 1].text) if unit is None else next(iter(unit))[0] if len(unit) == 1 else None
     smaller = tables.SMALLER.get(before or "")
-    return bool(smaller) and found[at].spaced and symbol_of(found[at + 1].text) == smaller
+    return bool(smaller) and symbol_of(found[at + 1].text) == smaller
 
 
 def words_of(found: Sequence[Token]) -> str:
     """Return the words behind a unit without those that say nothing: right for "to the right"."""
-    words = [token.text.casefold() for token in found if token.text.casefold() not in tables.FILLERS]
+    words = [token.text.casefold() for token in found if token.text.casefold() not in (*tables.FILLERS, *"_{}")]
     return "".join(word.removesuffix("s").removesuffix("e") for word in words)
 
 
@@ -167,7 +167,8 @@ def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
     for end in range(len(found) - 1, 0, -1):
         if (unit := unit_of(found[:end])) is not None:
             price = {name for name, _ in unit} <= tables.CURRENCIES
-            noun = noun_of(found[end:]) and (price or found[end].text != "per")
+            of = [] if found[end].text in ("of", "the") else [Token("word", "of")]  # g CO2 is g of CO2
+            noun = noun_of([*of, *found[end:]]) and (price or found[end].text != "per")
             return (unit, words_of(found[end:])) if noun else None
     return None
 

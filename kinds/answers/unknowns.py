@@ -20,7 +20,9 @@ _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi",
 
 def is_equation(node: Node) -> bool:
     r"""x=5, 2+3=5, x \in [0,1)."""
-    return node.kind == "chain" and (set(node.value) <= {"=", APPROX} or (node.value == (r"\in",) and owns(node.parts[0])))
+    return node.kind == "chain" and (
+        set(node.value) <= {"=", APPROX} or (node.value == (r"\in",) and owns(node.parts[0]))
+    )
 
 
 def owns(side: Node) -> bool:
@@ -143,7 +145,8 @@ def interval(node: Node) -> tuple[Node, Node]:
     """
     if node.kind == "chain" and node.parts[0].value == "abs" and node.value in (("<",), (r"\le",)):
         [name], limit = node.parts[0].parts, node.parts[1]
-        return (name, _between(node.value * 2, call("neg", limit), limit)) if owns(name) else (NO_NAME, node)
+        alone = name.kind == "letter" and owns(name) and not variables(name) & variables(limit)
+        return (name, _between(node.value * 2, call("neg", limit), limit)) if alone else (NO_NAME, node)
     if node.kind == "list" and node.value == "and" and len(node.parts) == 2:
         return _intersection(*map(interval, node.parts)) or (NO_NAME, node)
     if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):

@@ -6,7 +6,7 @@ r"""Words: an answer that is words, the letter of an option, and the words aroun
     sentence  = words ("is" | "are" | "has" | ...)              \text{The area is } 5
     heading   = "the" "answer" "is" | "Option" | "pH"           The answer is 5     Option B     pH 7
     condition = [","] "for" ("all" | "any" | "every" | "each") words ["\in" set]
-                                                                 2x \text{ for all real } x     2x, \forall x \in \mathbb{R}
+                                                                 2x \text{ for all real } x     \forall x \in \mathbb{R}
 
 A label, a heading and a condition leave nothing in the tree. If a word in them can change a value, as in
 \text{not } x = 5, the rule does not take them, and the answer is unreadable. The text of an option may name no second
@@ -85,7 +85,7 @@ def skip_heading(cursor: Cursor) -> None:
 
 
 def skip_condition(cursor: Cursor) -> None:
-    r"""f(x)=2x \text{ for all real } x, or f(x)=2x, \forall x \in \mathbb{R}. But "for all but one x" says something."""
+    r"""2x \text{ for all real } x, or 2x, \forall x \in \mathbb{R}. But "for all but one x" says something."""
     comma = cursor.sees(",") and cursor.at + 2 < len(cursor.tokens)
     if cursor.starts_condition(cursor.at + comma):
         cursor.at += 2 + comma
