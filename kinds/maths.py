@@ -59,7 +59,11 @@ def check_text(kind: str, reference: Any) -> None:
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
     reading = read(text)
-    if reading is None or _EMPTY_BOX.search(text) or (reading.tree is None and "\n" in text and r"\begin" not in text):
+    if (
+        reading is None
+        or _EMPTY_BOX.search(text)
+        or (reading.tree is None and "\n" in text.strip() and r"\begin" not in text)
+    ):
         raise ValueError(
             rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
             rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_LENGTH} characters, or a list of such texts of '

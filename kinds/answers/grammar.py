@@ -38,7 +38,7 @@ The time is linear in the text. No rule goes back, except that a label puts its 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -78,29 +78,34 @@ class Reading(NamedTuple):
     text: str
 
 
-_held: dict[tuple[str, bool], Reading | None] = {}  # the texts read last, the oldest first
-_held_length = 0
+class _Memory:
+    """A function of a text that remembers its last results. Their texts have at most MAX_HELD characters in all."""
+
+    def __init__(self, function: Callable[[str, bool], Reading | None]) -> None:
+        self._function, self._held, self._length = function, dict[tuple[str, bool], Reading | None](), 0
+        self.cache_clear = self._clear
+
+    def _clear(self) -> None:
+        self._held.clear()
+        self._length = 0
+
+    def __call__(self, text: str, science: bool = False) -> Reading | None:
+        key = text, science
+        if len(text) > MAX_LENGTH:
+            return None
+        if key not in self._held:
+            self._held[key] = self._function(text, science)
+            self._length += len(text) + 50  # a short text has a tree of a few nodes, too
+            while self._length > MAX_HELD:
+                oldest = next(iter(self._held))
+                self._length -= len(oldest[0]) + 50
+                del self._held[oldest]
+        return self._held[key]
 
 
+@_Memory  # one gold is read for each of N rollouts
 def read(text: str, science: bool = False) -> Reading | None:
-    """Read a text; None if it is empty, too long or too deep, or if it can be no answer.
-
-    It remembers what it read, since one gold is read for each of N rollouts.
-    """
-    global _held_length
-    if len(text) > MAX_LENGTH:
-        return None
-    if (text, science) not in _held:
-        _held[text, science] = _read(text, science)
-        _held_length += len(text) + 50
-        while _held_length > MAX_HELD:
-            oldest = next(iter(_held))
-            _held_length -= len(oldest[0]) + 50
-            del _held[oldest]
-    return _held[text, science]
-
-
-def _read(text: str, science: bool) -> Reading | None:
+    """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
     try:
         found = tokens(text)
         tree = _read_whole(Cursor(found, read_clause, science)) if found else None
@@ -132,10 +137,10 @@ def read_clause(cursor: Cursor) -> Node:
     skip_label(cursor)
     skip_heading(cursor)
     sides, relations = [NO_NAME if cursor.sees(APPROX) and not cursor.depth else _read_side(cursor)], []
-    while cursor.sees(*RELATIONS) or cursor.rounded(cursor.at):
-        bracket, length = cursor.sees("("), cursor.rounded(cursor.at) or 1
-        relations.append(APPROX if cursor.rounded(cursor.at) else cursor.now.text)
-        cursor.at += length
+    while (length := cursor.rounded(cursor.at)) or cursor.sees(*RELATIONS):
+        bracket = cursor.sees("(")
+        relations.append(APPROX if length else cursor.now.text)
+        cursor.at += length or 1
         sides.append(_read_side(cursor))
         if bracket:
             cursor.take(")")

@@ -1,7 +1,7 @@
 r"""Numbers and letters, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
     numeral  = number [mixed | ("\overline" | "\dot") group | "repeating" | "\ldots"]
-                                                                               12     1,234    0.1\overline{6}    0.33\ldots
+                                                                               12   1,234   0.1\overline{6}    0.333...
     mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
     integer  = "{" number "}" | digit
     digit    = one digit of a number                                           the 1 and the 2 of \frac12
