@@ -146,16 +146,17 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) -> bool:
     r"""2\sqrt{3} \approx 3.46: is each side the rounded side before it, and is the exact or the rounded one the gold?
 
-    Without an exact side, as in x \approx 3.46, the gold must have a decimal point. About 5.0 may be 4.96.
+    Without an exact side, as in x \approx 3.46, the gold must have a decimal point, or three digits in science: about
+    5.0 may be 4.96.
     """
     steps = [*((side, rounded[0]) for side in exact), *pairwise(rounded)]
     if not all(same(side, after) or _rounds_to(after, side) for side, after in steps):
         return False
     if exact and all(same(gold, side) for side in exact):
         return True
-    decimal = measured(gold)[1]
-    [decimal] = decimal.parts if decimal.kind == "rounded" else [decimal]
-    return (_has_three_digits(decimal) if exact else bool(_last_digit(decimal))) and same(gold, rounded[-1])
+    value = measured(gold)[1]
+    decimal = value.kind == "rounded" or (_has_three_digits(value) if exact else bool(_last_digit(value)))
+    return decimal and same(gold, rounded[-1])
 
 
 def _same_families(gold: Node, answer: Node, name: Node) -> bool:
@@ -360,12 +361,13 @@ def _option(node: Node) -> str:
 
 
 def _rounded(gold: Node) -> Node:
-    """Mark the numbers of a gold, with a decimal point and three digits or more, that may round an answer's number."""
+    """Mark the numbers of a gold of three digits or more. With a decimal point they may round an answer's number."""
     if gold.kind in ("quantity", "list", "tuple"):
         return gold._replace(parts=tuple(map(_rounded, gold.parts)))
     if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
         return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
-    return Node("rounded", "", (gold,)) if _has_three_digits(gold) else gold
+    whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
+    return Node("rounded", "", (gold,)) if whole or _has_three_digits(gold) else gold
 
 
 def _has_three_digits(node: Node) -> bool:

@@ -187,7 +187,7 @@ def _read_command(cursor: Cursor) -> Node:
     if name in (r"\boxed", r"\fbox") and cursor.sees("{"):
         return read_bracket(cursor)
     if name in MARKED and (letters := cursor.take_group()).isalpha():
-        vector = name == r"\hat" and letters in ("i", "j", "k")  # the same as \mathbf{i}
+        vector = name in (r"\hat", r"\vec") and letters in ("i", "j", "k")  # the same as \mathbf{i}
         return Node("letter", letters if vector else f"{name} {letters}")
     if name in (r"\emptyset", r"\mathbbR"):
         return NOTHING if name == r"\emptyset" else REALS

@@ -58,6 +58,7 @@ from kinds.answers.units import (
     tail,
     unit_and_words,
     unit_of,
+    without_bracket,
     without_direction,
     words_of,
 )
@@ -144,7 +145,7 @@ def read_clause(cursor: Cursor) -> Node:
         sides.append(_read_side(cursor))
         if bracket:
             cursor.take(")")
-    skip_condition(cursor)
+    skip_condition(cursor, function=relations == ["="] and sides[0].kind == "call")
     return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
 
 
@@ -229,7 +230,7 @@ def read_quantity(cursor: Cursor) -> Node:
     if after is None or (degrees and cursor.currency):
         raise Unreadable(cursor.now.text)
     cursor.at += len(after)
-    after, direction = without_direction(after, degrees)
+    after, direction = without_direction(without_bracket(after), degrees)
     if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
         raise Unreadable("5 th    5 M, which may be millions")
     unit, words = _unit_around("°" if degrees else cursor.currency, after)

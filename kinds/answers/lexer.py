@@ -153,7 +153,7 @@ _REWRITES = (
     # (1A3)_{16}    1A3_{\text{sixteen}}: 1A3_{16}, which is compared as text.
     (")_{", forward(r"\(([0-9A-F]++)\)(?=_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\})"), r"\1"),
     (r"\not", forward(r"\\not\s*+="), r"\\ne "),
-    ("math", forward(r"\\([ij])math(?![A-Za-z])"), r"\1"),  # the \imath of \hat{\imath}
+    ("math", forward(r"\\([ij])math(?![A-Za-z])"), r" \1"),  # the \imath of \hat{\imath}
     (r"\forall", forward(r"\\forall(?![A-Za-z])"), r"\\text{for all }"),
     ("_{", forward(r"(?<=[0-9A-F])_\{\s*+(?:\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"), "_{16}"),
 )

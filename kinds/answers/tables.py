@@ -45,7 +45,7 @@ CHARACTERS = {
     "η": r"\eta ", "θϑ": r"\theta ", "ι": r"\iota ", "κ": r"\kappa ", "λ": r"\lambda ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ", "ω": r"\omega ",
     "Γ": r"\Gamma ", "Δ∆": r"\Delta ", "Θ": r"\Theta ", "Λ": r"\Lambda ", "Ξ": r"\Xi ", "Σ": r"\Sigma ",
-    "Φ": r"\Phi ", "Ψ": r"\Psi ", "ħ": r"\hbar ", "ℓ": r"\ell ",
+    "Φ": r"\Phi ", "Ψ": r"\Psi ", "î": r"\hat{i}", "ĵ": r"\hat{j}", "ħ": r"\hbar ", "ℓ": r"\ell ",
     "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
 }  # fmt: skip
 
@@ -123,9 +123,22 @@ SPELLED_NUMBERS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five":
                    "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}  # fmt: skip
 ORDINALS = ("th", "st", "nd", "rd")
 ARTICLES = ("a", "an", "the")
-FILLERS = {*ARTICLES, "of", "to", "in", "due", "towards", "toward"}  # in the words behind a unit: to the right, right
+FILLERS = {
+    *ARTICLES,
+    "of",
+    "to",
+    "in",
+    "due",
+    "energy",
+    "heat",
+    "(",
+    ")",
+    "_",
+    "{",
+    "}",
+}  # in the words behind a unit: to the right, right
 APPROX = r"\approx"
-APPROXIMATELY = (APPROX, "approximately", "approx")
+APPROXIMATELY = (APPROX, "approximately", "approx", "about")
 MODIFIERS = ("more", "positive")  # before a counted noun: 5 more apples. But 5 more, and 5 more than 3, are no 5
 SETS = (r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbR", r"\mathbbC")
 
@@ -145,7 +158,7 @@ CHANGING = """
     crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads
     mille permille permil ish estimated approximate exclusive grand mio mrd bio tsd bps basis fewest lesser lessened
     short shy off debt loss deficit missing too scores factorials plenty percentile percentiles logarithm log
-    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril mln mld mlrd tys dz doz trio
+    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril tn mln mld mlrd tys dz doz trio
     trios brace rounded truncated give thereabouts thereabout ballpark"""
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
@@ -189,7 +202,7 @@ FOREIGN_PARTS = """
     [十百千万萬亿億兆零〇一二三四五六七八九廿卅半倍成割折打双對对雙余餘多几幾约約每第负負点點] 分之
     以上 以下 以内 大约 ダース パーセント パー セット ペア ミリオン キロ メガ"""
 # A direction after a unit has one of the first words, and the others of AIMING between them.
-AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
+AIMS = {"up", "down", "right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
          "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
 AIMING = {*AIMS, "to", "the", "of", "above", "below", "due"}
 FOREIGN = rf"^(?:{'|'.join(FOREIGN_STARTS.split())})|{'|'.join(FOREIGN_PARTS.split())}"

@@ -190,7 +190,7 @@ class Cursor:
     def rounded(self, at: int) -> int:
         r"""Return the number of tokens before the value in (\approx 3.46) and \text{or approximately } 3.46, else 0."""
         sign = self.tokens[at].text in ("(", "or") and self.tokens[at + 1].text in APPROXIMATELY
-        return 2 * sign or int(self.tokens[at].text == APPROX)
+        return 2 * sign + (sign and self.tokens[at + 2].text == ".") or int(self.tokens[at].text == APPROX)
 
     def integers(self, at: int) -> tuple[str, int]:
         r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
@@ -202,7 +202,7 @@ class Cursor:
         at += bracket
         at += texts[at] in ("where", "with", "for")
         letter = texts[at]
-        for after in ([r"\in", r"\mathbbZ"], ["is", "an", "integer"], ["is", "any", "integer"]):
+        for after in ([r"\in", r"\mathbbZ"], [r"\in", "Z"], ["is", "an", "integer"], ["is", "any", "integer"]):
             end = at + 1 + len(after)
             if len(letter) == 1 and letter.isalpha() and texts[at + 1 : end] == after:
                 closed = not bracket or texts[end] == ")"

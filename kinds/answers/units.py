@@ -94,7 +94,7 @@ def starts_unit(cursor: Cursor, numeric: bool) -> bool:
     if not found or (not numeric and cursor.ahead(len(found)).text in tables.RELATIONS):  # \mathrm{\Delta H} = 5
         return False
     facts = {"apart": apart, "numeric": numeric, "science": cursor.science}
-    group = _group_of(without_direction(found, False)[0])
+    group = _group_of(without_direction(without_bracket(found), False)[0])
     return group in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[group])
 
 
@@ -144,8 +144,17 @@ def is_smaller(unit: Unit | None, found: Sequence[Token], at: int) -> bool:
 
 def words_of(found: Sequence[Token]) -> str:
     """Return the words behind a unit without those that say nothing: right for "to the right"."""
-    words = [token.text.casefold() for token in found if token.text.casefold() not in (*tables.FILLERS, *"_{}")]
-    return "".join(word.removesuffix("s").removesuffix("e") for word in words)
+    words = [token.text.casefold() for token in found if token.text.casefold() not in tables.FILLERS]
+    return "".join(word.removesuffix("s").removesuffix("e").removesuffix("ward") for word in words)
+
+
+def without_bracket(found: list[Token]) -> list[Token]:
+    """Write N (to the right) as N to the right, but J/(mol K) stays."""
+    opened = [at for at, token in enumerate(found) if token.text == "("]
+    bracket = len(opened) == 1 and opened[0] > 0 and found[-1].text == ")" and unit_of(found) is None
+    return (
+        [*found[: opened[0]], *found[opened[0] + 1 : -1]] if bracket and found[opened[0] - 1].kind != "sign" else found
+    )
 
 
 def unit_of(found: Sequence[Token]) -> Powers | None:

@@ -72,8 +72,8 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     """
     if name != NO_NAME or gold.kind in ("words", "letter"):
         letters = [re.sub(r"\([a-z]\)$", "", node.value) for node in (side, name) if node.kind == "letter"]  # v of v(t)
-        graph = Node("letter", "y") in (side, name) and (_is_graph(side) or _is_graph(name))  # y and f(x)
-        return side == name or (len(letters) == 2 and letters[0] == letters[1]) or graph
+        same = side == name or (len(letters) == 2 and letters[0] == letters[1])
+        return same or _is_graph(side, name) or _is_graph(name, side)
     if not is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
     own = variables(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
@@ -87,9 +87,10 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     return symbol and not own & variables(side)  # |F|    dv/dt    \Delta E
 
 
-def _is_graph(side: Node) -> bool:
-    """f(x), g(t), h(x)."""
-    return side.value == "*" and _is_function(side.parts) and side.parts[0].value in ("f", "g", "h")
+def _is_graph(side: Node, other: Node) -> bool:
+    """Is this f(x), g(t) or h(x), and the other one y, y(x) or f?"""
+    function = side.value == "*" and _is_function(side.parts) and side.parts[0].value in ("f", "g", "h")
+    return function and other.kind == "letter" and other.value in ("y", "y(x)", side.parts[0].value)
 
 
 def _is_derivative(side: Node) -> bool:
@@ -143,10 +144,8 @@ def interval(node: Node) -> tuple[Node, Node]:
 
     x\ne 2 is x and (-\infty,2) \cup (2,\infty), and |x|<2 is x and (-2,2).
     """
-    if node.kind == "chain" and node.parts[0].value == "abs" and node.value in (("<",), (r"\le",)):
-        [name], limit = node.parts[0].parts, node.parts[1]
-        alone = name.kind == "letter" and owns(name) and not variables(name) & variables(limit)
-        return (name, _between(node.value * 2, call("neg", limit), limit)) if alone else (NO_NAME, node)
+    if node.kind == "chain" and len(node.parts) == 2 and "abs" in (node.parts[0].value, node.parts[1].value):
+        return _of_distance(node)
     if node.kind == "list" and node.value == "and" and len(node.parts) == 2:
         return _intersection(*map(interval, node.parts)) or (NO_NAME, node)
     if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
@@ -169,6 +168,22 @@ def interval(node: Node) -> tuple[Node, Node]:
     if len(sides) != 3 or sides[1] != name or not set(relations) <= {"<", r"\le"}:
         return NO_NAME, node
     return name, _between(relations, sides[0], sides[2])
+
+
+def _of_distance(node: Node) -> tuple[Node, Node]:
+    """Return x and (-2,2) of |x|<2 and 2>|x|, x and two intervals of |x|>2; no name and the node of other nodes."""
+    [relation], (side, limit) = node.value, node.parts
+    if side.value != "abs":
+        relation, side, limit = RELATIONS[relation], limit, side
+    [name] = side.parts
+    if name.kind != "letter" or not owns(name) or limit.value == "abs" or variables(name) & variables(limit):
+        return NO_NAME, node
+    below, above = call("neg", limit), limit
+    if relation in ("<", r"\le"):
+        return name, _between((relation, relation), below, above)
+    far = "<" if relation == ">" else r"\le"
+    parts = _between(("<", far), call("neg", INFINITY), below), _between((far, "<"), above, INFINITY)
+    return (name, Node("list", "", parts)) if relation in (">", r"\ge") else (NO_NAME, node)
 
 
 def _between(relations: Sequence[str], first: Node, last: Node) -> Node:

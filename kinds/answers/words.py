@@ -22,10 +22,11 @@ from kinds.answers.units import MAX_WORDS, SYMBOLS, changes_value, noun_of
 
 # Words for a set. Real solutions are missing: an equation may have others.
 _SETS: dict[str, Node] = {
-    **dict.fromkeys(("nosolution", "nosolutions", "therearenosolutions", "thereisnosolution", "nosolutionexists",
-                     "nosolutionsexist", "emptyset"), NOTHING),
+    **dict.fromkeys(("nosolution", "therearenosolution", "thereisnosolution", "nosolutionexists", "emptyset"), NOTHING),
     **dict.fromkeys(("allrealnumbers", "allreals", "realnumbers", "anyrealnumber", "everyrealnumber", "allreal",
-                     "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues"), REALS),
+                     "allrealx",
+                     "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues", "allrealvaluesofx",
+                     "xisanyrealnumber", "xcanbeanyrealnumber"), REALS),
 }  # fmt: skip
 _VERBS = ("is", "are", "has", "equals", "pays", "costs", "needs", "gets")
 
@@ -47,7 +48,7 @@ def read_words(cursor: Cursor) -> Node | None:
         return None
     cursor.at = end
     texts = [token.text.casefold().removesuffix("'s") for token in found]
-    text = "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES)
+    text = re.sub("solutions$", "solution", "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES))
     return _SETS.get(text, Node("words", text))
 
 
@@ -84,8 +85,11 @@ def skip_heading(cursor: Cursor) -> None:
         cursor.take()
 
 
-def skip_condition(cursor: Cursor) -> None:
+def skip_condition(cursor: Cursor, function: bool = False) -> None:
     r"""2x \text{ for all real } x, or 2x, \forall x \in \mathbb{R}. But "for all but one x" says something."""
+    mark, letter, *rest = (cursor.ahead(distance).text for distance in range(4))
+    if function and mark in (",", "for") and len(letter) == 1 and rest == [r"\in", r"\mathbbR"]:  # f(x)=2x, x \in R
+        cursor.at += 4
     comma = cursor.sees(",") and cursor.at + 2 < len(cursor.tokens)
     if cursor.starts_condition(cursor.at + comma):
         cursor.at += 2 + comma
