@@ -7,12 +7,11 @@ values, units.py units.
 
 import re
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import kinds.answers.unknowns as unknowns
-from kinds.answers.algebra import equal, proportional, rational, variables, within
+from kinds.answers.algebra import equal, has_three_digits, last_digit, proportional, rational, rounds, variables
 from kinds.answers.grammar import read
 from kinds.answers.lexer import tokens
 from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
@@ -93,8 +92,8 @@ def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
         return _same_as_equation(gold, answer)
     if unknowns.is_equation(answer):
         return _claims(gold, answer, name)
-    if gold.kind == "number" and (spelled := _spelled_number(_letters(answer))) is not None:
-        return gold.value == spelled
+    if gold.kind == "number" and (word := _letters(answer)) in SPELLED_NUMBERS:
+        return gold.value == SPELLED_NUMBERS[word]
     (gold_name, gold), (answer_name, answer) = unknowns.interval(gold), unknowns.interval(answer)
     if len({name, gold_name, answer_name} - {NO_NAME}) > 1:  # x>5 is not y>5
         return False
@@ -155,8 +154,12 @@ def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) ->
     if exact and all(same(gold, side) for side in exact):
         return True
     value = measured(gold)[1]
-    decimal = value.kind == "rounded" or (_has_three_digits(value) if exact else bool(_last_digit(value)))
+    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_digit(value) != 0)
     return decimal and same(gold, rounded[-1])
+
+
+def _rounds_to(rounded: Node, exact: Node) -> bool:
+    return _same_measures(rounded, exact) and rounds(measured(rounded)[1], measured(exact)[1])
 
 
 def _same_families(gold: Node, answer: Node, name: Node) -> bool:
@@ -241,19 +244,6 @@ def _same_words(gold: Node, answer: Node, name: Node) -> bool:
     return a == b and len(a) > 1  # R is not \text{r}
 
 
-def _spelled_number(word: str) -> int | None:
-    """twelve, twenty, twenty-one."""
-    tens = next((tens for tens in SPELLED_NUMBERS if tens.endswith("ty") and word.startswith(tens)), "")
-    ones = SPELLED_NUMBERS.get(word.removeprefix(tens).removeprefix("-"), 0)
-    return (
-        SPELLED_NUMBERS.get(word)
-        if not tens or word == tens
-        else SPELLED_NUMBERS[tens] + ones
-        if 0 < ones < 10
-        else None
-    )
-
-
 def _letters(node: Node) -> str:
     """Return the letters of words, or of a product of letters: odd is o times d times d."""
     if node.kind == "words":
@@ -295,7 +285,7 @@ def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
         return False
     if gold_value.kind == "rounded":
         [gold_value] = gold_value.parts
-        if value.value != "+" and _rounds_to(gold_value, value):
+        if value.value != "+" and rounds(gold_value, value):
             return True
     if {gold_unit, answer_unit} == {DEGREES, None}:
         degrees, plain = (gold_value, value) if gold_unit else (value, gold_value)
@@ -367,30 +357,4 @@ def _rounded(gold: Node) -> Node:
     if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
         return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
     whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
-    return Node("rounded", "", (gold,)) if whole or _has_three_digits(gold) else gold
-
-
-def _has_three_digits(node: Node) -> bool:
-    """Has a number a decimal point and at least three digits?"""
-    last_digit, value = _last_digit(node), rational(node)
-    return bool(last_digit and value) and abs(value) >= 100 * last_digit
-
-
-def _rounds_to(rounded: Node, exact: Node) -> bool:
-    """Is a decimal, such as 3.46, the rounded value of an expression without variables, in the same unit?"""
-    center, last_digit = measured(rounded)[1], _last_digit(measured(rounded)[1])
-    if not last_digit or not _same_measures(rounded, exact):
-        return False
-    return within(measured(exact)[1], rational(center), last_digit / 2)
-
-
-def _last_digit(node: Node) -> Fraction | None:
-    r"""Return the unit of the last digit of 3.46, -3.46, 3.46\% and 3.46 \times 10^5; None without a decimal point."""
-    if node.kind == "decimal":
-        return Fraction(10) ** int(-node.parts[0].value)
-    if node.kind != "call" or node.value not in ("neg", "*", "/") or len(node.parts) > 2:
-        return None
-    first, factor = _last_digit(node.parts[0]), rational(node.parts[-1]) if len(node.parts) > 1 else 1
-    if not first or not factor or (len(node.parts) > 1 and node.parts[1].kind == "decimal"):
-        return None
-    return abs(first * factor if node.value != "/" else first / factor)
+    return Node("rounded", "", (gold,)) if whole or has_three_digits(gold) else gold

@@ -233,10 +233,10 @@ def read_quantity(cursor: Cursor) -> Node:
     after, direction = without_direction(without_bracket(after), degrees)
     if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
         raise Unreadable("5 th    5 M, which may be millions")
-    unit, words = _unit_around("°" if degrees else cursor.currency, after)
+    found, noun = _unit_around("°" if degrees else cursor.currency, after)
     cursor.currency = outer
-    unit = "pm" if unit == PICOMETER and not cursor.science else unit  # 3 pm
-    said = (Node("words", words_of(direction) or words),) if direction or words else ()
+    unit: Unit | None = "pm" if found == PICOMETER and not cursor.science else found  # 3 pm
+    said = (Node("words", words_of(direction) or noun),) if direction or noun else ()
     quantity = Node("quantity", unit, (value, *said)) if unit else value
     joint = cursor.sees("and", ",")
     if not said and is_smaller(unit, cursor.tokens, cursor.at + joint):  # 3 hours and 5 minutes

@@ -121,6 +121,8 @@ SPELLED_NUMBERS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five":
                    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15,
                    "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30,
                    "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}  # fmt: skip
+SPELLED_NUMBERS |= {tens + mark + one: SPELLED_NUMBERS[tens] + SPELLED_NUMBERS[one] for mark in ("", "-")
+                    for tens in [*SPELLED_NUMBERS][-8:] for one in [*SPELLED_NUMBERS][1:10]}  # fmt: skip
 ORDINALS = ("th", "st", "nd", "rd")
 ARTICLES = ("a", "an", "the")
 FILLERS = {
@@ -202,8 +204,8 @@ FOREIGN_PARTS = """
     [十百千万萬亿億兆零〇一二三四五六七八九廿卅半倍成割折打双對对雙余餘多几幾约約每第负負点點] 分之
     以上 以下 以内 大约 ダース パーセント パー セット ペア ミリオン キロ メガ"""
 # A direction after a unit has one of the first words, and the others of AIMING between them.
-AIMS = {"up", "down", "right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
-         "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
+AIMS = {"up", "down", "right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward",
+         "upwards", "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
 AIMING = {*AIMS, "to", "the", "of", "above", "below", "due"}
 FOREIGN = rf"^(?:{'|'.join(FOREIGN_STARTS.split())})|{'|'.join(FOREIGN_PARTS.split())}"
 CHANGES = {*DOUBTS, *CHANGING.split(), *FOREIGN_WORDS.split(), *PERCENT, *NUMBER_WORDS, *SPELLED_NUMBERS}

@@ -135,11 +135,11 @@ def tail(cursor: Cursor) -> list[Token] | None:
 
 def is_smaller(unit: Unit | None, found: Sequence[Token], at: int) -> bool:
     """Does a number of the next smaller unit follow? `unit` is the unit before it, None if it is the token before."""
-    if found[at].kind != "number" or at == 0:
+    if found[at].kind != "number" or at == 0 or isinstance(unit, str):
         return False
-    before = symbol_of(found[at - 1].text) if unit is None else next(iter(unit))[0] if len(unit) == 1 else None
-    smaller = tables.SMALLER.get(before or "")
-    return bool(smaller) and symbol_of(found[at + 1].text) == smaller
+    powers = unit or {(symbol_of(found[at - 1].text), 1)}
+    smaller = [tables.SMALLER[name] for name, power in powers if name in tables.SMALLER and power == 1]
+    return len(smaller) == len(powers) == 1 and symbol_of(found[at + 1].text) == smaller[0]
 
 
 def words_of(found: Sequence[Token]) -> str:

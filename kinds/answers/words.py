@@ -24,9 +24,8 @@ from kinds.answers.units import MAX_WORDS, SYMBOLS, changes_value, noun_of
 _SETS: dict[str, Node] = {
     **dict.fromkeys(("nosolution", "therearenosolution", "thereisnosolution", "nosolutionexists", "emptyset"), NOTHING),
     **dict.fromkeys(("allrealnumbers", "allreals", "realnumbers", "anyrealnumber", "everyrealnumber", "allreal",
-                     "allrealx",
-                     "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues", "allrealvaluesofx",
-                     "xisanyrealnumber", "xcanbeanyrealnumber"), REALS),
+                     "allrealx", "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues",
+                     "allrealvaluesofx", "xisanyrealnumber", "xcanbeanyrealnumber"), REALS),
 }  # fmt: skip
 _VERBS = ("is", "are", "has", "equals", "pays", "costs", "needs", "gets")
 
