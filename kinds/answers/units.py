@@ -151,10 +151,11 @@ def words_of(found: Sequence[Token]) -> str:
 def without_bracket(found: list[Token]) -> list[Token]:
     """Write N (to the right) as N to the right, but J/(mol K) stays."""
     opened = [at for at, token in enumerate(found) if token.text == "("]
-    bracket = len(opened) == 1 and opened[0] > 0 and found[-1].text == ")" and unit_of(found) is None
-    return (
-        [*found[: opened[0]], *found[opened[0] + 1 : -1]] if bracket and found[opened[0] - 1].kind != "sign" else found
-    )
+    if len(opened) != 1 or opened[0] == 0 or found[-1].text != ")":
+        return found
+    before, inside = found[: opened[0]], found[opened[0] + 1 : -1]
+    words = all(token.kind in ("run", "word") for token in (before[-1], *inside))
+    return [*before, *inside] if words and unit_of(found) is None else found
 
 
 def unit_of(found: Sequence[Token]) -> Powers | None:
@@ -176,7 +177,8 @@ def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
     for end in range(len(found) - 1, 0, -1):
         if (unit := unit_of(found[:end])) is not None:
             price = {name for name, _ in unit} <= tables.CURRENCIES
-            of = [] if found[end].text in ("of", "the") else [Token("word", "of")]  # g CO2 is g of CO2
+            compound = sum(letter.isupper() for token in found[end:] for letter in token.text) > 1
+            of = [Token("word", "of")] if compound and found[end].text != "of" else []  # g CO2 is g of CO2
             noun = noun_of([*of, *found[end:]]) and (price or found[end].text != "per")
             return (unit, words_of(found[end:])) if noun else None
     return None
