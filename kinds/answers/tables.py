@@ -160,7 +160,7 @@ CHANGING = """
     crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads
     mille permille permil ish estimated approximate exclusive grand mio mrd bio tsd bps basis fewest lesser lessened
     short shy off debt loss deficit missing too scores factorials plenty percentile percentiles logarithm log
-    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril tn mln mld mlrd tys dz doz trio
+    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril tn centum mln mld mlrd tys dz doz trio
     trios brace rounded truncated give thereabouts thereabout ballpark"""
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
