@@ -58,17 +58,22 @@ def check_text(kind: str, reference: Any) -> None:
             f"JSON has read a backslash of a {kind} reference as {lost[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
-    if read(text) is None or _EMPTY_BOX.search(text):
+    reading = read(text)
+    if (
+        reading is None
+        or _EMPTY_BOX.search(text)
+        or (reading.tree is None and "\n" in text.strip() and r"\begin" not in text)
+    ):
         raise ValueError(
             rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
             rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_LENGTH} characters, or a list of such texts of '
-            f"which any is right; got {shown(reference)}"
+            f"which any is right; a worked answer has it in \\boxed{{...}} or after ####; got {shown(reference)}"
         )
 
 
 def unboxed(reference: str) -> str:
-    """Return the gold in a box, if a gold comes in one."""
-    return last_box(reference) or reference
+    """Return the gold in a box or after ####, as GSM8K's worked answers end, if a gold comes so."""
+    return last_box(reference) or reference.rpartition("####")[2]
 
 
 def solution(reference: str | list[str]) -> str:

@@ -608,6 +608,17 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+2\sqrt3  |  2\sqrt{3} \approx 3.46  |  x = 2\sqrt3\ (\approx 3.464)  |  2\sqrt3 \text{ or approximately } 3.46  ;  3.46  |  x \approx 3.46  |  \approx 3.46
+2\sqrt3 \approx 3.46  |  2\sqrt3  |  3.46  ;  \frac12  |  \frac12 \text{ or } 0.5  |  0.5 \text{ or } 50\%
+f(x)=2x  |  f(x) \equiv 2x  |  y=2x  |  f(x)=2x, \forall x \in \mathbb{R}  ;  2x  |  \frac{dy}{dx}=2x
+\text{no solution}  |  \text{No solutions}  |  \emptyset  ;  \mathbb{R}  |  \text{all real numbers}  ;  x \ne 2  |  x\not=2
+5  |  5 \text{ more apples}  |  5 \text{ positive integers}  ;  3 \text{ g}  |  3 \text{ g of CO2}  |  3 \text{ g CO}_2  ;  55  |  \text{Power} = 55
+\begin{pmatrix} 1/2 \\ 1 \end{pmatrix}  |  \frac12\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  -\begin{pmatrix} -1/2 \\ -1 \end{pmatrix}
+k\pi, k \in \mathbb{Z}  |  n\pi \ (n \in \mathbb{Z})  |  x = m\pi \text{ where } m \text{ is an integer}  |  \{k\pi : k \in \mathbb{Z}\}  ;  2k\pi  |  2k\pi, k \in \mathbb{Z}
+(-2,2)  |  |x|<2  ;  2\omega\mu  |  2ωμ  ;  \langle 1,2 \rangle  |  ⟨1,2⟩  ;  3\mathbf{i}-\mathbf{j}  |  3\hat{i}-\hat{j}  |  3\hat{\imath}-\hat{\jmath}
+3:00 \text{ PM}  |  3 \text{ p.m.}  |  3:00pm  |  3 \text{ pm}  ;  3 \text{ hours } 5 \text{ minutes}  |  3 \text{ hours and } 5 \text{ minutes}  |  3 hours, 5 minutes
+\frac13  |  0.333\ldots  |  .\overline{3}  ;  \frac{4}{33}  |  0.1212…  ;  21  |  C(7,2)  |  \text{twenty-one}  ;  11  |  \text{eleven}
+5  |  5个苹果  |  5元  |  5 руб.  |  5 км  |  5 ชั่วโมง  |  5 ₽  ;  5元  |  5
 2t^4+7t+11  |  \mathrm{11 +2 t^4 +7 t}  |  \mathrm{y = 2t^{4}+11+7t}  ;  5\text{ m}, 6\text{ m}  |  5\text{ m}, 6\text{ m}
 1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
 Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
@@ -702,6 +713,7 @@ A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
 2x+4y-3=0  |  y=-\frac{1}{2}x+\frac{3}{4}  |  4x+8y-6=0  ;  [1,\infty)  |  \{x \mid x \ge 1\}  ;  (2,3)  |  P(2,3)
 """)
 RIGHT_SCIENCE = pairs(r"""
+8.81 J  |  E \approx 8.81 \text{ J}  |  E = 8.814 J  ;  8.81, 3.22  |  8.814, 3.221  ;  (8.81, 3.22)  |  (8.814, 3.221)  ;  78.5  |  25\pi  |  25\pi \approx 78.54
 A  |  A. P(A)  |  A. \frac{B}{2}  |  A. 5 C  |  A. F = BIL  |  A. a b c  |  A. \text{a red ball}  |  A. e^{-x}  |  A. C_2H_6  |  A. \text{ATP and NADPH}  |  A: it increases  |  A. 5 d
 k_BT  |  k_B T  |  k_{B}T  |  k_{\text{B}}T  |  Tk_B  |  k_{\mathrm B}T  ;  m_ec^2  |  m_e c^2  |  m_{e}c^2  ;  \mu_kmg  |  \mu_k mg  |  \mu_k m g
 1.10 \text{ V}  |  E^\circ_{\text{cell}}=1.10 \text{ V}  |  E_{\text{cell}}^\circ=1.10\text{ V}  ;  -285.8 \text{ kJ/mol}  |  \Delta H^\circ_f=-285.8 kJ/mol  |  \Delta G^{\circ}_{\text{rxn}}=-285.8\text{ kJ/mol}  |  \Delta_f H^\circ=-285.8
@@ -729,6 +741,13 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+5  |  5\text{ Millionen}  |  5 Prozent  |  5 Dutzend  |  5 pour cent  |  5 тысяч рублей  |  5\text{만}  |  5 triệu  |  5\text{ألف}  |  5\text{ஆயிரம்}
+5  |  5 \text{ grand}  |  5 \text{ bps}  |  5 \text{ squares}  |  5 \text{ short}  |  5 \text{ off}  |  5 \text{ hecto}
+2\sqrt3  |  2\sqrt3 \approx 3.56  |  3\sqrt3 \approx 3.46  |  x \approx 3.46  ;  5  |  \approx 5.0  |  5 (\approx 7)  |  5 \text{ or } 5  ;  3  |  \pi \approx 3  ;  6.92  |  2 (\approx 3.46)
+2x  |  \frac{dx}{dy}=2x  ;  f(x)=2x  |  f(x)=2x \text{ for all } x \in \{1\}  ;  \mathbb{R}  |  \text{all real numbers except 2}  ;  5  |  5 \text{ more}  |  5 \text{ more than 3}  ;  3 \text{ g of CO2}  |  3 \text{ g of H2O}
+k\pi, k \in \mathbb{Z}  |  k\pi  |  n\pi, k \in \mathbb{Z}  |  k\pi, k \in \mathbb{N}  ;  x>2  |  x>2, x \in \mathbb{Z}  ;  5  |  5 (k \in \mathbb{Z})  ;  (-2,2)  |  |x| \le 2  ;  (-x,x)  |  |x|<x
+3:00 PM  |  3 a.m.  |  3:30pm  ;  3 \text{ hours } 5 \text{ minutes}  |  5 \text{ hours } 3 \text{ minutes}  |  3, 5  ;  \frac13  |  0.33\ldots  ;  21  |  C(7,3)  |  \text{twenty-two}
+5 \text{ dollars gained}  |  5 \text{ dollars lost}  ;  5  |  f(1,2] = 5
 A+B+C  |  A+B+c  ;  x+C  |  x+b  ;  12  |  \text{Twice it is }12  |  \text{Bob has }12, \text{Tom has }13  |  \text{The sum is not }12
 Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  AB  |  BA  ;  No  |  on
 (3,7)  |  y=3, x=7  |  (b,a)=(3,7)  |  x=3\text{ or }y=7  |  x=3,x=7  |  (y,x)=(3,7)  |  \begin{cases}x=7\\y=3\end{cases}
@@ -789,6 +808,7 @@ x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8  |  y=1,x=2 \text{ o
 12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
 """)
 WRONG_SCIENCE = pairs(r"""
+3.27 N to the right  |  3.271 N to the left  ;  35.0 kJ released  |  35.0 \text{ kJ absorbed}
 A  |  A. 5 {B}  |  A. 5 (b)  |  A. \text{Answer} = B  |  A. answer is b  |  A. \text{Actually, C}  |  A. \mathbf{B}  |  A. \text{m} (B)  |  A. (b)  |  A. b  |  A. Answer: B  |  A. 5, B  |  A. 5; (D)
 HCN  |  HNC  |  CHN  ;  NO  |  No  |  ON  ;  Co  |  oC  |  CO  ;  Cs  |  sC  ;  AB  |  BA  ;  red  |  der  ;  gas  |  sag  ;  up  |  pu  ;  DNA  |  AND
 A  |  A. 5 B  |  A. 5 \quad \text{Answer: B}  |  A. 5 (C)  |  A. (B) 5  |  A. [B]  |  A. \{B\}  |  A. b  |  A. \to B  |  A. = B  |  A. +B  |  A. \text{5 (C)}  |  A. \text{C)}  |  A. (C)  |  (A) 5, (C) 6

@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 from kinds import answers
-from kinds.answers import algebra
+from kinds.answers import algebra, grammar
 from kinds.answers.algebra import rational
 from kinds.answers.lexer import tokens
 from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
@@ -48,6 +48,15 @@ def test_numbers_are_read_as_python_reads_them():
             assert number == expected, text
         accepted += number is not None
     assert accepted > 400
+
+
+def test_what_was_read_is_bounded():
+    """Makes impossible: gigabytes of trees of long answers, or a short answer that is read as a long one."""
+    assert answers.read("⅓" * 80).tree and answers.read("⅓" * 999) is None
+    for number in range(2 * grammar.MAX_HELD // 1_000):
+        assert answers.read(f"{number}+".ljust(999, "1")).tree
+    assert sum(len(text) for text, _ in answers.read._held) <= grammar.MAX_HELD
+    assert answers.read("9" * 10 * grammar.MAX_HELD) is None
 
 
 def test_units():

@@ -78,6 +78,8 @@ _FLIPS = [("<", ">"), (">", "<"), (r"\le ", r"\ge "), (r"\ge ", r"\le "), (r"\le
 _OF_ZERO = {f"tail {tail}" for tail in (r"\%", "/7", ":7", r"\text{ thousand}", r"\cdot 2", "e7", "*2")}
 EQUAL: dict[str, set[str]] = {
     "3.5": {r"tail =\frac{7}{2}"},
+    "0.3333333": {"tail ...", r"tail \ldots"},  # 1/3, within the tolerance between a decimal and another notation
+    "10.08333333": {"tail ...", r"tail \ldots"},
     r"3\frac{1}{2}": {r"tail =\frac{7}{2}"},
     "2.718281828": {"head e="},
     "e": {"head e="},
@@ -85,7 +87,7 @@ EQUAL: dict[str, set[str]] = {
     "x-2y+z-5=0": _OF_ZERO,
     r"x' + \frac{r}{V}x - rc = 0": _OF_ZERO,
     "x^2-5x+6=0": _OF_ZERO,
-    "0<x<3": {"head -", r"head \sqrt ", r"head 2\cdot ", r"head \sin "},
+    "0<x<3": {"head -", r"head \pm ", r"head \sqrt ", r"head 2\cdot ", r"head \sin "},
     r"\pm 3i": {"tail ^{-1}"},
     r"\frac{3\pm\sqrt{5}}{2}": {"tail ^{-1}", "head 1/"},
     r"x=\pm 5": {"head -"},

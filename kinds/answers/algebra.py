@@ -151,6 +151,39 @@ def equal(gold: Node, answer: Node) -> bool:
         return compared >= min(2, len(points))
 
 
+def last_digit(node: Node) -> Fraction:
+    r"""Return the unit of the last digit of 3.46, -3.46, 3.46\% and 3.46 \times 10^5; 0 without a decimal point."""
+    if node.kind == "decimal":
+        return Fraction(10) ** int(-node.parts[0].value)
+    if node.kind != "call" or node.value not in ("neg", "*", "/") or len(node.parts) > 2:
+        return Fraction(0)
+    first, factor = (
+        last_digit(node.parts[0]),
+        abs(rational(node.parts[1]) or Fraction(0)) if len(node.parts) > 1 else Fraction(1),
+    )
+    if not first or not factor or (len(node.parts) > 1 and _has_decimal(node.parts[1])):
+        return Fraction(0)
+    return first / factor if node.value == "/" else first * factor
+
+
+def has_three_digits(node: Node) -> bool:
+    """Has a number a decimal point, and at least three digits?"""
+    return 0 < 100 * last_digit(node) <= abs(rational(node) or Fraction(0))
+
+
+def rounds(rounded: Node, exact: Node) -> bool:
+    """Is a decimal, such as 3.46, the rounded value of an expression without variables?"""
+    distance, center = last_digit(rounded) / 2, rational(rounded)
+    if not distance or center is None or variables(exact):
+        return False
+    with mp.workdps(DIGITS):
+        value = _value(exact, {})
+        if value is None or isinstance(value, mp.mpc):
+            return False
+        is_exact = isinstance(value, Fraction)
+        return bool(abs(value - center) <= distance if is_exact else abs(value - _real(center)) <= _real(distance))
+
+
 def proportional(gold: Node, answer: Node) -> bool:
     """Is one expression of several variables a multiple of the other? Then both are 0 at the same points."""
     if variables(gold) != variables(answer) or len(variables(gold)) < 2:

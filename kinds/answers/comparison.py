@@ -7,15 +7,15 @@ values, units.py units.
 
 import re
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import kinds.answers.unknowns as unknowns
-from kinds.answers.algebra import equal, proportional, rational, variables
+from kinds.answers.algebra import equal, has_three_digits, last_digit, proportional, rational, rounds, variables
 from kinds.answers.grammar import read
-from kinds.answers.lexer import FIRST_DECIMAL, tokens
-from kinds.answers.tables import RELATIONS, SPELLED_NUMBERS
-from kinds.answers.tree import NO_NAME, Node, call, measured, number
+from kinds.answers.lexer import tokens
+from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
+from kinds.answers.tree import NO_NAME, Node, call, measured, mentions, number, renamed
 from kinds.answers.units import DEGREES, same_unit
 from kinds.patterns import forward
 
@@ -44,15 +44,13 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
     if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
-    if trees and _rounds_to(*trees, gold):
-        return True
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
-    return best(_compare(answer, gold, letters, algebra) for letters in ((True,) if alike else (True, False)))
+    return best(_compare(answer, gold, letters, algebra, True) for letters in ((True,) if alike else (True, False)))
 
 
-def _compare(answer: str, gold: str, science: bool, algebra: bool) -> Any:
-    """Compare as math does. `science` changes only how letters are read: a lone letter after a number is a unit."""
+def _compare(answer: str, gold: str, science: bool, algebra: bool, rounds: bool = False) -> Any:
+    """Compare as math does. `science`: a lone letter after a number is a unit. `rounds`: golds may round answers."""
     if answer == gold:
         return True
     a, b = read(gold, science), read(answer, science)
@@ -64,7 +62,7 @@ def _compare(answer: str, gold: str, science: bool, algebra: bool) -> Any:
         return None if b.tree is None else False
     if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
         return ALGEBRA
-    return same(a.tree, b.tree)
+    return same(_rounded(a.tree) if rounds else a.tree, b.tree)
 
 
 def best(verdicts: Iterable[Any]) -> Any:
@@ -86,6 +84,10 @@ def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
     """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
     if gold == answer:
         return True
+    if "family" in (gold.kind, answer.kind):
+        return _same_families(gold, answer, name)
+    if answer.kind == "list" and answer.value == "or" and gold.kind != "list":
+        return len({*answer.parts}) == len(answer.parts) and all(same(gold, part, name) for part in answer.parts)
     if unknowns.is_equation(gold):
         return _same_as_equation(gold, answer)
     if unknowns.is_equation(answer):
@@ -113,6 +115,8 @@ def _same_as_equation(gold: Node, answer: Node) -> bool:
         differences = [call("+", node.parts[0], call("neg", node.parts[1])) for node in (gold, answer)]
         if gold.value == answer.value == ("=",) and proportional(*differences):
             return True
+    if APPROX in gold.value and not unknowns.owns(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
+        return any(same(side, answer) for side in gold.parts if side != NO_NAME)
     return unknowns.owns(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
 
 
@@ -131,13 +135,48 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
     answer = unknowns.sorted_names(answer, name)
     if answer.value == (r"\in",):
         return unknowns.may_name(answer.parts[0], gold, name) and same(gold, answer.parts[1])
-    sides = [side for side in answer.parts if not unknowns.may_name(side, gold, name)]
+    sides = [side for side in answer.parts if side != NO_NAME and not unknowns.may_name(side, gold, name)]
+    if APPROX in answer.value:
+        rounded = answer.parts[answer.value.index(APPROX) + 1 :]
+        return _approximates(gold, [side for side in sides if side not in rounded], rounded)
     return bool(sides) and all(same(gold, side) for side in sides)
+
+
+def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) -> bool:
+    r"""2\sqrt{3} \approx 3.46: is each side the rounded side before it, and is the exact or the rounded one the gold?
+
+    Without an exact side, as in x \approx 3.46, the gold must have a decimal point, or three digits in science: about
+    5.0 may be 4.96.
+    """
+    steps = [*((side, rounded[0]) for side in exact), *pairwise(rounded)]
+    if not all(same(side, after) or _rounds_to(after, side) for side, after in steps):
+        return False
+    if exact and all(same(gold, side) for side in exact):
+        return True
+    value = measured(gold)[1]
+    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_digit(value) != 0)
+    return decimal and same(gold, rounded[-1])
+
+
+def _rounds_to(rounded: Node, exact: Node) -> bool:
+    return _same_measures(rounded, exact) and rounds(measured(rounded)[1], measured(exact)[1])
+
+
+def _same_families(gold: Node, answer: Node, name: Node) -> bool:
+    r"""Compare k\pi, k \in \mathbb{Z} with n\pi, n \in \mathbb{Z}. The answer may not leave out the condition."""
+    if answer.kind != "family":
+        return False
+    [inside] = answer.parts
+    if gold.kind == "family":
+        if gold.value != answer.value and mentions(inside, gold.value):
+            return False
+        gold, inside = gold.parts[0], renamed(inside, answer.value, gold.value)
+    return same(gold, inside, name)
 
 
 def _same_items(gold: Node, answer: Node, name: Node) -> bool:
     """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
-    gold, answer = _split_groups(gold, answer), _split_groups(answer, gold)
+    gold, answer = _as_tuple(_split_groups(gold, answer)), _as_tuple(_split_groups(answer, gold))
     node_kinds = {gold.kind, answer.kind}
     if node_kinds == {"list", "tuple"}:
         gold, answer = unknowns.as_point(gold, name), unknowns.as_point(answer, name)
@@ -226,24 +265,40 @@ def _same_options(gold: Node, answer: Node, name: Node) -> bool:
 
 
 def _same_ratios(gold: Node, answer: Node, name: Node) -> bool:
+    gold, answer = _as_time(gold, answer), _as_time(answer, gold)
     if gold.kind != answer.kind:
         return False
     zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
     return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
 
 
+def _as_time(node: Node, other: Node) -> Node:
+    """Write 3 p.m. as 3:00 p.m. if the other answer is such a time."""
+    hour = node.kind == "quantity" and node.value in ("am", "pm") and other.kind == "ratio"
+    return Node("ratio", "", (node.parts[0], node._replace(parts=(number(0),)))) if hour else node
+
+
 def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
-    """Compare the values, the units and the directions of two expressions."""
+    """Compare the values, the units and the words of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
-    aims = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
-    if not same_unit(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
+    if not _same_measures(gold, answer):
         return False
+    if gold_value.kind == "rounded":
+        [gold_value] = gold_value.parts
+        if value.value != "+" and rounds(gold_value, value):
+            return True
     if {gold_unit, answer_unit} == {DEGREES, None}:
         degrees, plain = (gold_value, value) if gold_unit else (value, gold_value)
         if _has_pi(plain):  # 90^\circ and \pi/2. A gold of 36\pi degrees may be answered without them
             return equal(call("°", degrees), plain) or (gold_unit == DEGREES and equal(gold_value, value))
     value = _with_constant(gold_value, value)
     return gold_value == value or equal(gold_value, value)
+
+
+def _same_measures(gold: Node, answer: Node) -> bool:
+    """May two quantities have these units and the words behind them? One may leave them out."""
+    words = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
+    return same_unit(measured(gold)[0], measured(answer)[0]) and (len(words) < 2 or words[0] == words[1])
 
 
 def _has_pi(node: Node) -> bool:
@@ -272,6 +327,7 @@ _SAME = {
     "tuple": _same_items,
     "chain": _same_relations,
     "ratio": _same_ratios,
+    "measure": _same_ratios,
 }
 
 
@@ -294,12 +350,11 @@ def _option(node: Node) -> str:
     return node.value.upper() if known else ""
 
 
-def _rounds_to(gold: Node, answer: Node, text: str) -> bool:
-    """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
-    (gold_unit, gold), (unit, answer) = measured(gold), measured(answer)
-    gold_value, value, decimal = rational(gold), rational(answer), FIRST_DECIMAL.match(text)
-    if value is None or answer.value == "+" or not gold_value or not decimal or not same_unit(gold_unit, unit):
-        return False
-    digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")
-    last_digit = abs(gold_value) / int(digits or 1)
-    return len(digits) >= 3 and abs(value - gold_value) <= last_digit / Fraction(2)
+def _rounded(gold: Node) -> Node:
+    """Mark the numbers of a gold of three digits or more. With a decimal point they may round an answer's number."""
+    if gold.kind in ("quantity", "list", "tuple"):
+        return gold._replace(parts=tuple(map(_rounded, gold.parts)))
+    if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
+        return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
+    whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
+    return Node("rounded", "", (gold,)) if whole or has_three_digits(gold) else gold

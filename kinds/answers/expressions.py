@@ -22,12 +22,13 @@ import re
 from kinds.answers.lexer import Broken, Unreadable
 from kinds.answers.lists import read_bracket, read_matrix, read_set
 from kinds.answers.numbers import read_base, read_currency, read_digit, read_letter, read_numeral, skip_ordinal
-from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, SCALES_OF_HEAT
-from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, signed
+from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES, SCALES_OF_HEAT
+from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, scaled, signed
 from kinds.answers.units import DEGREES, noun_of, starts_unit, symbol_of
 
+_MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
-                  *(opening for opening in BRACKETS if opening != "|"))  # fmt: skip
+                  *(opening for opening in BRACKETS if opening != "|"), *_MATRICES)  # fmt: skip
 _STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
 
@@ -84,9 +85,19 @@ def _is_numeric(node: Node) -> bool:
 
 
 def _product(factors: list[Node]) -> Node:
-    """Several factors are a product. P(1,2) is the point (1,2) with its name."""
+    """Several factors are a product. P(1,2) is the point (1,2) with its name, but C(7,2) is a binomial coefficient."""
     if [factor.kind for factor in factors] == ["letter", "tuple"] and re.fullmatch("[A-Z](_.+)?'*", factors[0].value):
-        return factors[1]
+        point = factors[1]
+        whole = all(part.kind == "number" and not part.parts for part in point.parts)
+        chosen = (
+            whole and len(point.parts) == 2 and point.value == "()" and point.parts[0].value >= point.parts[1].value
+        )
+        return call("binom", *point.parts) if chosen and factors[0].value == "C" else point
+    matrices = [factor for factor in factors if factor.kind == "matrix"]
+    if len(factors) > 1 and matrices:
+        if len(matrices) > 1:
+            raise Unreadable("a product of matrices")
+        return scaled(_product([factor for factor in factors if factor.kind != "matrix"]), matrices[0])
     return factors[0] if len(factors) == 1 else call("*", *factors)
 
 
@@ -124,7 +135,7 @@ def _starts_factor(cursor: Cursor, numeric: bool) -> bool:
     """Does another factor of a product follow? `numeric`: the product has no variable so far."""
     if cursor.now.kind == "number":
         return cursor.before.text == "!"  # 3!4!
-    if cursor.starts_to(cursor.at):
+    if cursor.starts_to(cursor.at) or cursor.rounded(cursor.at) or cursor.integers(cursor.at)[1]:
         return False
     if _starts_letter(cursor) or (numeric and cursor.sees(*_STARTS_UNIT)):
         return not starts_unit(cursor, numeric)
@@ -142,7 +153,7 @@ def _read_exponent(cursor: Cursor) -> Node:
 
 
 def read_atom(cursor: Cursor) -> Node:
-    if cursor.now.kind == "number":
+    if cursor.now.kind == "number" or (cursor.sees(".") and cursor.ahead(1).text == r"\overline"):
         return read_numeral(cursor)
     if _starts_letter(cursor):
         return read_letter(cursor)
@@ -176,7 +187,8 @@ def _read_command(cursor: Cursor) -> Node:
     if name in (r"\boxed", r"\fbox") and cursor.sees("{"):
         return read_bracket(cursor)
     if name in MARKED and (letters := cursor.take_group()).isalpha():
-        return Node("letter", f"{name} {letters}")
+        vector = name in (r"\hat", r"\vec") and letters in ("i", "j", "k")  # the same as \mathbf{i}
+        return Node("letter", letters if vector else f"{name} {letters}")
     if name in (r"\emptyset", r"\mathbbR"):
         return NOTHING if name == r"\emptyset" else REALS
     raise Unreadable(name)

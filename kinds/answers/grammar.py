@@ -5,14 +5,17 @@ leaves nothing in the tree. A rule takes its own tokens, or raises Unreadable. {
 nothing, words in quotes are tokens. starts_NAME only looks.
 
     whole    = [heading] (option | items)
-    clause   = {label} [heading] side {relation side} [condition]     x=5     1 < x \le 2     Total = 5
+    clause   = {label} [heading] ["\approx"] side {relation side | rounded} [condition]
+                                                                      x=5     1 < x \le 2     Total = 5     \approx 3.46
              | cases
+    rounded  = "(" "\approx" side ")" | "or" "approximately" side     2\sqrt{3} (\approx 3.46)
     cases    = "\begin{cases}" clause {("\\" | ",") clause} "\end{cases}"
     side     = tokens up to "=" that write a name | union             v(t) =     P(A\cap B) =     \lim_{x\to 2} f =
     union    = ratio {"\cup" ratio} ["\setminus" ratio]               [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
     ratio    = quantity {(":" | "to") quantity}                       3:5     7:32     3 \text{ to } 5
-    quantity = words | [currency] value [scale] [percent] [unit [direction] | noun]
-                                                                      5 cm   \$5   50\%   8 eggs   6 m/s east
+    quantity = words | [currency] value [scale] [percent] [unit [words] | noun]
+             | quantity ["and" | ","] quantity of the next smaller unit
+                                                                      5 cm   \$5   50\%   6 m/s east   5 h 30 min
     value    = sum ["\choose" sum | "\over" sum]                      5    {5 \choose 2}    {1 \over 2}
 
     words.py         words, option, label, sentence, heading, condition
@@ -34,23 +37,34 @@ writes these numbers so: the text behind the number is a slip, or an attempt to 
 The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 """
 
-import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 from kinds.answers.expressions import read_sum
-from kinds.answers.lexer import END, Broken, Token, Unreadable, canonical, tokens
+from kinds.answers.lexer import END, MAX_LENGTH, Broken, Token, Unreadable, canonical, tokens
 from kinds.answers.lists import both_signs, read_items
 from kinds.answers.numbers import read_currency, read_percent, read_scale
-from kinds.answers.tables import CURRENCIES, ORDINALS, RELATIONS
-from kinds.answers.tree import REALS, Cursor, Node, call, list_of, quotient
-from kinds.answers.units import MAX_TAIL, Powers, Unit, noun_of, tail, unit_of, without_direction
+from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
+from kinds.answers.tree import NO_NAME, REALS, Cursor, Node, call, list_of, quotient
+from kinds.answers.units import (
+    MAX_TAIL,
+    PICOMETER,
+    Unit,
+    is_smaller,
+    noun_of,
+    tail,
+    unit_and_words,
+    unit_of,
+    without_bracket,
+    without_direction,
+    words_of,
+)
 from kinds.answers.words import read_option, read_words, skip_condition, skip_heading, skip_label, starts_option
 
-MAX_LENGTH = 1_000  # characters of an answer
+MAX_HELD = 100_000  # characters of the texts whose trees `read` remembers: about 50 MB
 _LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
 # v of v(t), but f(x) is a product for this grammar, and unknowns.py knows that f is a function.
 _OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
@@ -65,11 +79,36 @@ class Reading(NamedTuple):
     text: str
 
 
-@functools.lru_cache(maxsize=4096)  # one gold is read for each of N rollouts
+class _Memory:
+    """A function of a text that remembers its last results. Their texts have at most MAX_HELD characters in all."""
+
+    def __init__(self, function: Callable[[str, bool], Reading | None]) -> None:
+        self._function, self._held, self._length = function, dict[tuple[str, bool], Reading | None](), 0
+        self.cache_clear = self._clear
+
+    def _clear(self) -> None:
+        self._held.clear()
+        self._length = 0
+
+    def __call__(self, text: str, science: bool = False) -> Reading | None:
+        key = text, science
+        if len(text) > MAX_LENGTH:
+            return None
+        if key not in self._held:
+            self._held[key] = self._function(text, science)
+            self._length += len(text) + 50  # a short text has a tree of a few nodes, too
+            while self._length > MAX_HELD:
+                oldest = next(iter(self._held))
+                self._length -= len(oldest[0]) + 50
+                del self._held[oldest]
+        return self._held[key]
+
+
+@_Memory  # one gold is read for each of N rollouts
 def read(text: str, science: bool = False) -> Reading | None:
     """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
     try:
-        found = tokens(text) if len(text) <= MAX_LENGTH else ()
+        found = tokens(text)
         tree = _read_whole(Cursor(found, read_clause, science)) if found else None
     except Broken:
         return None
@@ -98,11 +137,15 @@ def read_clause(cursor: Cursor) -> Node:
         return _read_cases(cursor)
     skip_label(cursor)
     skip_heading(cursor)
-    sides, relations = [_read_side(cursor)], []
-    while cursor.sees(*RELATIONS):
-        relations.append(cursor.take())
+    sides, relations = [NO_NAME if cursor.sees(APPROX) and not cursor.depth else _read_side(cursor)], []
+    while (length := cursor.rounded(cursor.at)) or cursor.sees(*RELATIONS):
+        bracket = cursor.sees("(")
+        relations.append(APPROX if length else cursor.now.text)
+        cursor.at += length or 1
         sides.append(_read_side(cursor))
-    skip_condition(cursor)
+        if bracket:
+            cursor.take(")")
+    skip_condition(cursor, function=relations == ["="] and sides[0].kind == "call")
     return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
 
 
@@ -171,7 +214,7 @@ def _read_ratio(cursor: Cursor) -> Node:
     while not cursor.no_bar_or_ratio and (cursor.sees(":") or cursor.starts_to(cursor.at)):
         cursor.take()
         parts.append(read_quantity(cursor))
-    if len(parts) > 1 and parts[-1].value == frozenset([("pm", 1)]):  # 3:00 pm
+    if len(parts) > 1 and parts[-1].value == PICOMETER:  # 3:00 pm
         parts[-1] = Node("quantity", "pm", parts[-1].parts)
     return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
@@ -187,13 +230,20 @@ def read_quantity(cursor: Cursor) -> Node:
     if after is None or (degrees and cursor.currency):
         raise Unreadable(cursor.now.text)
     cursor.at += len(after)
-    after, direction = without_direction(after, degrees)
+    after, direction = without_direction(without_bracket(after), degrees)
     if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
         raise Unreadable("5 th    5 M, which may be millions")
-    unit = _unit_around("°" if degrees else cursor.currency, after)
+    found, noun = _unit_around("°" if degrees else cursor.currency, after)
     cursor.currency = outer
-    aimed = (Node("words", direction),) if direction else ()
-    return Node("quantity", unit, (value, *aimed)) if unit else value
+    unit: Unit | None = "pm" if found == PICOMETER and not cursor.science else found  # 3 pm
+    said = (Node("words", words_of(direction) or noun),) if direction or noun else ()
+    quantity = Node("quantity", unit, (value, *said)) if unit else value
+    joint = cursor.sees("and", ",")
+    if not said and is_smaller(unit, cursor.tokens, cursor.at + joint):  # 3 hours and 5 minutes
+        cursor.at += joint
+        smaller = read_quantity(cursor)
+        return Node("measure", "", (quantity, *(smaller.parts if smaller.kind == "measure" else [smaller])))
+    return quantity
 
 
 def _read_value(cursor: Cursor) -> Node:
@@ -213,30 +263,22 @@ def _without_degrees(value: Node) -> tuple[Node, bool]:
     return value, False
 
 
-def _unit_around(before: str, after: Sequence[Token]) -> Unit | None:
-    r"""Return the unit of a value, None if it has none. `before` is a currency, ° or "", `after` its words.
+def _unit_around(before: str, after: Sequence[Token]) -> tuple[Unit | None, str]:
+    r"""Return the unit of a value, None if it has none, and other words. `before` is a currency, ° or "".
 
     \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
     """
     alone = frozenset([(before, 1)]) if before else None
     if not after:
-        return alone
+        return alone, ""
     joined = alone and after[0].text in ("/", "per")
     unit = unit_of([Token("word", before), *after] if joined else after)
     if unit is not None:
         if alone and not joined and unit != alone:
             raise Unreadable("two units")
-        return unit
+        return unit, ""
     noun = noun_of(after)
-    if not noun or before == "°":
+    found = unit_and_words(after) if not alone else (alone, words_of(after)) if noun else None
+    if before == "°" or not (found or noun):
         raise Unreadable(after[0].text)
-    return alone or _unit_with_noun(after) or noun
-
-
-def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
-    """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
-    for end in range(len(found) - 1, 0, -1):
-        if (unit := unit_of(found[:end])) is not None:
-            price = {name for name, _ in unit} <= CURRENCIES
-            return unit if price or found[end].text != "per" else None
-    return None
+    return found or (noun, "")

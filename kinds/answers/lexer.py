@@ -26,6 +26,7 @@ from typing import NamedTuple
 from kinds.answers.tables import CHARACTERS, COMMANDS, SPELLINGS
 from kinds.patterns import EXPONENT, forward
 
+MAX_LENGTH = 1_000  # characters of an answer, also with its Unicode characters written in LaTeX
 MAX_WRAPS = 8  # braces around a whole answer
 
 
@@ -67,9 +68,11 @@ _REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may
 # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
 _NUMBER = rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}"
 TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
-FIRST_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")  # of a gold, whose digits an answer must round to
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
-_LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
+# Vowels and tones are marks in Hebrew, Arabic, Devanagari, Thai and the scripts between them.
+_MARKS = "".join(chr(code) for code in range(0x591, 0xE80) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+_MARKED = rf"(?=[\u0590-\u0e7f]){_LETTER}(?:{_LETTER}|[{_MARKS}])*+"
+_LETTERS = rf"{_MARKED}|[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 _PIECES = {
     "number": _NUMBER,
@@ -83,7 +86,7 @@ _PIECES = {
     # \begin{pmatrix}   \begin{array}{cc}
     "matrix": r"\\(?:begin|end)\s*+\{[a-zA-Z]++\}(?:(?<=begin\{array\})\s*+\{[^{}]*+\})?",
     "row": r"\\\\(?:\[[0-9.]++[a-z]{2}\])?",  # \\ and \\[2pt]
-    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|->|\{:\}",
+    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|->|\{:\}|\.\.\.",
     "letters": _LETTERS,  # x   cm   p.m.   Evelyn's
     "sign": r"\S",
 }
@@ -96,8 +99,10 @@ _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, 
 
 @functools.lru_cache(maxsize=256)  # the rules of science read a text more than once
 def tokens(text: str) -> tuple[Token, ...]:
-    """Cut a text into tokens. Broken if its braces do not balance."""
-    text = _plain(text)
+    """Cut a text into tokens. Broken if its braces do not balance, or if it is too long."""
+    text = _plain(text) if len(text) <= MAX_LENGTH else text
+    if len(text) > MAX_LENGTH:  # one ⅓ is \frac{1}{3}
+        raise Broken("too long")
     found: list[Token] = []
     opened = [(False, "")]  # one pair for each open brace: (its letters are upright, the token of its closing brace)
     at = _skip_decoration(text, 0)
@@ -147,6 +152,9 @@ _REWRITES = (
     (r"\qty", forward(r"\\qty\s*+\{([^{}]*+)\}\s*+\{"), r"\1\\text{ "),
     # (1A3)_{16}    1A3_{\text{sixteen}}: 1A3_{16}, which is compared as text.
     (")_{", forward(r"\(([0-9A-F]++)\)(?=_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\})"), r"\1"),
+    (r"\not", forward(r"\\not\s*+="), r"\\ne "),
+    ("math", forward(r"\\([ij])math(?![A-Za-z])"), r" \1"),  # the \imath of \hat{\imath}
+    (r"\forall", forward(r"\\forall(?![A-Za-z])"), r"\\text{for all }"),
     ("_{", forward(r"(?<=[0-9A-F])_\{\s*+(?:\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"), "_{16}"),
 )
 
@@ -185,7 +193,9 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     if kind == "letters" and piece in COMMANDS:
         return [Token("sign", _SIGN.get("\\" + piece, "\\" + piece), spaced)]
     if kind == "letters" and piece not in ("and", "or"):
-        word = upright or piece in ("pH", "pOH", "pKa", "pKb", "pKw")
+        # A word of another script is one noun, no product of letters: 5个, 5 км.
+        other = "\u0400" <= piece[0] <= "\u1fff" or "\u3000" <= piece[0] <= "\uffdc"
+        word = upright or other or piece in ("pH", "pOH", "pKa", "pKb", "pKw")
         letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
         return [Token("word" if word else "run", letters, spaced)]
     text = {"degrees": "°", "row": r"\\", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)

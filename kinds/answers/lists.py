@@ -1,6 +1,7 @@
 r"""Lists, and the brackets around them: points, intervals, sets, matrices, absolute values, and mere parentheses.
 
-    items   = clause {("," | ";" | "and" | "or") clause}            1, 2    19, 46, and 82    x=1 or x=2    1 \pm 2
+    items   = clause {("," | ";" | "and" | "or") clause} [integers] 1, 2    19, 46, and 82    x=1 or x=2    1 \pm 2
+    integers = [","] ["("] ["where"] letter ("\in" "\mathbb{Z}" | "is" "an" "integer") [")"]    k\pi, k \in \mathbb{Z}
     bracket = opening items closing                                 (x+1)    (1,2)    [0,1)    |x|    \lfloor x \rfloor
     set     = "\{" items "\}" | "\{" letter bar clause "\}"         \{1,2\}     \{x : x > 1\}
     bar     = ":" | "|" | "\mid"
@@ -14,7 +15,7 @@ from itertools import pairwise
 
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, signed
+from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, mentions, signed
 
 MAX_ITEMS = 64
 
@@ -22,7 +23,7 @@ MAX_ITEMS = 64
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
     clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
-    while cursor.sees(",", ";", "and", "or"):
+    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integers(cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
@@ -32,7 +33,24 @@ def read_items(cursor: Cursor) -> tuple[Node, ...]:
         if len(clauses) > MAX_ITEMS:
             raise Unreadable("too many items")
     clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
-    return (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
+    letter, length = cursor.integers(cursor.at)
+    cursor.at += length
+    items = (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
+    return (_family(letter, items),) if letter else items
+
+
+def _family(letter: str, items: Sequence[Node]) -> Node:
+    if not _is_parameter(letter, items):
+        raise Unreadable("5 (k \\in \\mathbb{Z})")
+    return Node("family", letter, (list_of(both_signs(items)),))
+
+
+def _is_parameter(letter: str, items: Sequence[Node]) -> bool:
+    r"""Is this the k of x = 2k\pi? In x > 2, x \in \mathbb{Z} the letter is the unknown."""
+    parts = [part for item in items for part in (item.parts if item.kind == "list" else (item,)) if letter]
+    chains = [part for part in parts if part.kind == "chain" and mentions(part, letter)]
+    unknown = any({*chain.value} != {"="} or chain.parts[0] == Node("letter", letter) for chain in chains)
+    return not unknown and any(mentions(part, letter) for part in parts)
 
 
 def _as_points(clauses: list[Node], starts: list[int]) -> list[Node]:
@@ -62,10 +80,10 @@ def read_bracket(cursor: Cursor) -> Node:
     opening = cursor.take()
     closings, function = BRACKETS[opening]
     items, closing = _inside(cursor, closings, opening == "|")
-    if function and len(items) == 1:
-        return call(function, *items)
     if function:
-        raise Unreadable("|1,2|")
+        if len(items) > 1 or closing != closings[0]:
+            raise Unreadable("|1,2|")
+        return call(function, *items)
     if opening != "{":
         items = _split_groups(items)
         if len(items) > 1:
@@ -99,6 +117,9 @@ def read_set(cursor: Cursor) -> Node:
     if closing == r"\}":
         return Node("list", "{}", list_of(both_signs(_split_groups(items)), keep=True).parts)
     (condition, *more), _ = _inside(cursor, (r"\}",), True)
+    whole = condition.kind == "chain" and condition.parts[1:] == (Node("letter", r"\mathbbZ"),)
+    if whole and len(items) == 1 and items[0].kind != "letter" and condition.parts[0].kind == "letter" and not more:
+        return _family(condition.parts[0].value, items)  # \{k\pi : k \in \mathbb{Z}\}
     named = len(items) == 1 and (items[0].kind == "letter" or items[0].parts[1:] == (REALS,))  # x, x \in \mathbb{R}
     clauses = condition.parts if condition.kind == "list" else [condition]
     if not named or more or any(clause.kind != "chain" for clause in clauses):

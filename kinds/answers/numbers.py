@@ -1,6 +1,7 @@
 r"""Numbers and letters, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
-    numeral  = number [mixed | ("\overline" | "\dot") group | "repeating"]     12     1,234     0.5     0.1\overline{6}
+    numeral  = number [mixed | ("\overline" | "\dot") group | "repeating" | "\ldots"]
+                                                                               12   1,234   0.1\overline{6}    0.333...
     mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
     integer  = "{" number "}" | digit
     digit    = one digit of a number                                           the 1 and the 2 of \frac12
@@ -29,7 +30,7 @@ from kinds.answers.units import SYMBOLS
 
 def read_numeral(cursor: Cursor) -> Node:
     r"""12    1,234    0.5    6.02e23    3\frac{1}{2}    3 1/2    0.1\overline{6}."""
-    text = cursor.take()
+    text = "0" if cursor.sees(".") else cursor.take()  # .\overline{7}
     if cursor.ahead(1).text in (r"\overline", r"\dot") and cursor.takes("."):
         text += "."
     if "." in text and cursor.takes(r"\overline", r"\dot"):
@@ -37,13 +38,29 @@ def read_numeral(cursor: Cursor) -> Node:
     if cursor.now.text in ("repeating", "recurring") and text[-2:-1] == "." and "," not in text:  # one digit
         cursor.take()
         return _repeating(text[:-1], text[-1])
+    if "." in text and cursor.takes(r"\ldots"):
+        return _repeating(*_period(text))
     if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:
         raise Broken("too large")
     if text.isdecimal():
         return number(int(text) + _read_mixed(cursor))
     value = Fraction(text.replace(",", ""))
-    groups = [] if "." in text or ",0" in text else text.split(",")
-    return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
+    if "." in text:
+        digits, _, exponent = text.lower().partition("e")
+        return Node("decimal", value, (number(len(digits.partition(".")[2]) - int(exponent or 0)),))
+    groups = [] if ",0" in text else text.split(",")
+    return Node("number", value, tuple(map(number, groups[1:] and groups)))
+
+
+def _period(text: str) -> tuple[str, str]:
+    r"""Return 0.1 and 6 of 0.1666\ldots, 0. and 12 of 0.1212\ldots: one digit three times, or all decimals twice."""
+    whole, _, decimals = text.partition(".")
+    if decimals[-3:] == decimals[-1] * 3:
+        return f"{whole}.{decimals.rstrip(decimals[-1])}", decimals[-1]
+    half = decimals[: len(decimals) // 2]
+    if len(half) < 2 or half * 2 != decimals:
+        raise Unreadable(text)
+    return f"{whole}.", half
 
 
 def _repeating(before: str, again: str) -> Node:
@@ -150,7 +167,7 @@ def read_percent(cursor: Cursor, value: Node) -> Node:
 def read_letter(cursor: Cursor) -> Node:
     r"""x    x_1    F_{n-1}    \alpha'. It cuts the first letter off a run: xy^2 is x times y^2."""
     name = cursor.take() if cursor.now.kind == "sign" else cursor.take_character()
-    name = {r"\pi": "π", r"\infty": "∞"}.get(name, name)
+    name = {r"\pi": "π", r"\infty": "∞", "μ": r"\mu", "Ω": r"\Omega"}.get(name, name)
     if cursor.takes("_"):
         name += "_" + _read_subscript(cursor)
     while cursor.takes("'"):

@@ -4,18 +4,21 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
 
     kind      value                         parts
     number    a Fraction                    the groups of 1,234 as numbers, else none    5, 0.\overline{3}
-    decimal   a Fraction                    -                                            0.5
+    decimal   a Fraction                    the number of its decimals                   0.5, 2.50
+    rounded   -                             the decimal, or its product with 10^n        the gold 8.31, in science
     letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
     call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
     base      the base of its digits        the digits as one number                     204_5
-    quantity  its unit: see units.py        the number of units, and its direction       5 cm, 8 eggs, 6 m/s east
+    quantity  its unit: see units.py        the number of units, and words behind them   5 cm, 8 eggs, 6 m/s east
+    measure   -                             quantities in falling units                  3 hours 5 minutes
     words     their letters                 -                                            Evelyn, June 20
     spelled   its letters                   the letters as a product                     HCN, red, mgh, but xy is a call
     option    its letter                    its text                                     C. 5 m/s, in science
     ratio     -                             the terms                                    3:5
     tuple     its brackets                  the items                                    (1,2), [0,1)
     list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
-    chain     its relations                 the sides                                    x=5, 1<x<2
+    chain     its relations                 the sides; without a name the first is empty x=5, 1<x<2, \approx 3.46
+    family    the letter of any integer     what it is in                                k\pi, k \in \mathbb{Z}
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
 """
 
@@ -27,7 +30,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kinds.answers.lexer import END, Broken, Token, Unreadable
-from kinds.answers.tables import BRACKETS, RELATIONS
+from kinds.answers.tables import APPROX, APPROXIMATELY, BRACKETS, RELATIONS
 
 MAX_DEPTH = 16  # of brackets and commands in each other
 MAX_EXPONENT = 1_000  # of a power of ten: 1e999999999 would be computed
@@ -58,6 +61,8 @@ REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))
 
 
 def signed(sign: str, value: Node) -> Node:
+    if sign == "-" and value.kind == "matrix":
+        return scaled(number(-1), value)
     return value if sign == "+" else call("neg" if sign == "-" else sign, value)
 
 
@@ -65,6 +70,25 @@ def quotient(above: Node, below: Node) -> Node:
     if below == number(0):
         raise Broken("1/0")
     return call("/", above, below)
+
+
+def scaled(factor: Node, matrix: Node) -> Node:
+    r"""Multiply every entry: -\begin{pmatrix} 1 \\ 2 \end{pmatrix}. A determinant has no entries."""
+    if matrix.value:
+        raise Unreadable("2|A|")
+    rows = [row._replace(parts=tuple(call("*", factor, entry) for entry in row.parts)) for row in matrix.parts]
+    return matrix._replace(parts=tuple(rows))
+
+
+def renamed(node: Node, old: str, new: str) -> Node:
+    """Write a letter as another one, everywhere in a node."""
+    if node.kind == "letter":
+        return node._replace(value=new) if node.value == old else node
+    return node._replace(parts=tuple(renamed(part, old, new) for part in node.parts))
+
+
+def mentions(node: Node, letter: str) -> bool:
+    return renamed(node, letter, "") != node
 
 
 def list_of(parts: Sequence[Node], keep: bool = False) -> Node:
@@ -156,11 +180,35 @@ class Cursor:
         """Does a clause end before the token at this place?"""
         kind, text, _ = self.tokens[at]
         sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
-        return kind == "end" or sign or self.starts_condition(at) or self.starts_to(at)
+        other = self.starts_condition(at) or self.starts_to(at) or self.rounded(at) or self.integers(at)[1]
+        return kind == "end" or sign or bool(other)
 
     def starts_condition(self, at: int) -> bool:
         r"""\text{for all real } x."""
         return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
+
+    def rounded(self, at: int) -> int:
+        r"""Return the number of tokens before the value in (\approx 3.46) and \text{or approximately } 3.46, else 0."""
+        sign = self.tokens[at].text in ("(", "or") and self.tokens[at + 1].text in APPROXIMATELY
+        return 2 * sign + (sign and self.tokens[at + 2].text == ".") or int(self.tokens[at].text == APPROX)
+
+    def integers(self, at: int) -> tuple[str, int]:
+        r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
+        if self.tokens[at].text not in (",", ";", "(", "where", "with", "for"):
+            return "", 0
+        texts = [token.text for token in self.tokens[at : at + 8]] + [""] * 8
+        at = int(texts[0] in (",", ";"))
+        bracket = texts[at] == "("
+        at += bracket
+        at += texts[at] in ("where", "with", "for")
+        letter = texts[at]
+        for after in ([r"\in", r"\mathbbZ"], [r"\in", "Z"], ["is", "an", "integer"], ["is", "any", "integer"]):
+            end = at + 1 + len(after)
+            if len(letter) == 1 and letter.isalpha() and texts[at + 1 : end] == after:
+                closed = not bracket or texts[end] == ")"
+                end += bracket
+                return (letter, end) if closed and texts[end] in ("", ")", "]", "}", r"\}") else ("", 0)
+        return "", 0
 
     def starts_to(self, at: int) -> bool:
         r"""The "to" of the ratio 3 \text{ to } 5."""

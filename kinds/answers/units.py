@@ -10,7 +10,8 @@ A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^
     power  = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
 
 A noun is any words that cannot change the value (5 eggs, 8 years old, 3 cups of tea), so 5 dozen, 8 万 and 5 K have
-none. A direction is "to the right" in 6 m/s to the right.
+none. A direction is "to the right" in 6 m/s to the right. Words behind a unit stay in the tree: two answers that both
+have some must have the same, so 5 kJ released is not 5 kJ absorbed.
 
 The hard question of the grammar is whether letters behind a value are its unit or a factor: 5 m, 5 cm, 5x, 5 m/s. The
 table STARTS_UNIT answers it. A unit is looked for at most MAX_TAIL tokens ahead, so the time of the whole grammar is
@@ -18,6 +19,7 @@ linear in the text.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -25,12 +27,16 @@ from itertools import pairwise
 import kinds.answers.tables as tables
 from kinds.answers.lexer import END, Token, Unreadable, tokens
 from kinds.answers.tree import Cursor
+from kinds.patterns import forward
 
 Powers = frozenset[tuple[str, int]]
 Unit = Powers | str  # a text is a counted noun
+PICOMETER: Powers = frozenset([("pm", 1)])
 DEGREES: Powers = frozenset([("°", 1)])
 MAX_TAIL = 24
 MAX_WORDS = 6  # of a counted noun
+_FOREIGN = forward(tables.FOREIGN)
+_SUBSTANCE = forward(r"(?:[A-Z][a-z]?[0-9]{0,2}+)++")  # the CO2 of 3 g of CO2
 
 
 def _symbols() -> dict[str, str]:
@@ -76,7 +82,8 @@ _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *tables.ORDINALS)  # 5cm and 5
 def starts_unit(cursor: Cursor, numeric: bool) -> bool:
     """Does a unit or a counted noun follow a value? `numeric`: the value has no variable."""
     kind, text, spaced = cursor.now
-    if text in _AFTER_NUMBER or (kind == "word" and len(text) > 1):
+    clock = text in ("AM", "PM") or (text in ("am", "pm") and cursor.ahead(-2).text == ":")  # 3 PM    3:00pm
+    if text in _AFTER_NUMBER or (kind == "word" and len(text) > 1) or (clock and cursor.before.kind == "number"):
         return True
     apart = spaced or text in _UNSPACED or (cursor.science and (cursor.before.kind == "number" or kind == "sign"))
     weight = text == "mg" and kind == "run" and not numeric  # \mu mg has a weight, no milligram
@@ -87,7 +94,7 @@ def starts_unit(cursor: Cursor, numeric: bool) -> bool:
     if not found or (not numeric and cursor.ahead(len(found)).text in tables.RELATIONS):  # \mathrm{\Delta H} = 5
         return False
     facts = {"apart": apart, "numeric": numeric, "science": cursor.science}
-    group = _group_of(without_direction(found, False)[0])
+    group = _group_of(without_direction(without_bracket(found), False)[0])
     return group in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[group])
 
 
@@ -105,7 +112,8 @@ def _group_of(found: Sequence[Token]) -> str:
     runs = [token.text for token in found if token.kind == "run"]
     if unit_of(found) is None:
         long = max(map(len, runs), default=4) > 3 or found[0].text in tables.ORDINALS
-        return ("noun" if runs else "upright") if noun_of(found) and long else ""
+        noun = noun_of(found) or unit_and_words(found)
+        return ("noun" if runs else "upright") if noun and long else ""
     if any(len(run) == 1 and run.isascii() for run in runs):
         return "quotient" if any(token.text == "/" for token in found) else "letter"
     return "name" if runs else "upright"
@@ -116,13 +124,38 @@ def tail(cursor: Cursor) -> list[Token] | None:
     nested = 0
     for end in range(cursor.at, min(cursor.at + MAX_TAIL, len(cursor.tokens))):
         token = cursor.tokens[end]
-        if not nested and cursor.ends_clause(end):
+        if not nested and (cursor.ends_clause(end) or is_smaller(None, cursor.tokens, end)):
             return cursor.tokens[cursor.at : end]
         nested += (token.text in ("(", "{")) - (token.text in (")", "}"))
         power = token.kind == "number" and token.text.isdecimal() and len(token.text) == 1
         if nested < 0 or not (power or token.kind in ("run", "word") or token.text in tables.IN_UNITS):
             return None
     return None
+
+
+def is_smaller(unit: Unit | None, found: Sequence[Token], at: int) -> bool:
+    """Does a number of the next smaller unit follow? `unit` is the unit before it, None if it is the token before."""
+    if found[at].kind != "number" or at == 0 or isinstance(unit, str):
+        return False
+    powers = unit or {(symbol_of(found[at - 1].text), 1)}
+    smaller = [tables.SMALLER[name] for name, power in powers if name in tables.SMALLER and power == 1]
+    return len(smaller) == len(powers) == 1 and symbol_of(found[at + 1].text) == smaller[0]
+
+
+def words_of(found: Sequence[Token]) -> str:
+    """Return the words behind a unit without those that say nothing: right for "to the right"."""
+    words = [token.text.casefold() for token in found if token.text.casefold() not in tables.FILLERS]
+    return "".join(word.removesuffix("s").removesuffix("e").removesuffix("ward") for word in words)
+
+
+def without_bracket(found: list[Token]) -> list[Token]:
+    """Write N (to the right) as N to the right, but J/(mol K) stays."""
+    opened = [at for at, token in enumerate(found) if token.text == "("]
+    if len(opened) != 1 or opened[0] == 0 or found[-1].text != ")":
+        return found
+    before, inside = found[: opened[0]], found[opened[0] + 1 : -1]
+    words = all(token.kind in ("run", "word") for token in (before[-1], *inside))
+    return [*before, *inside] if words and unit_of(found) is None else found
 
 
 def unit_of(found: Sequence[Token]) -> Powers | None:
@@ -137,6 +170,18 @@ def unit_of(found: Sequence[Token]) -> Powers | None:
     if cursor.now != END or any(abs(powers[name]) > 1 for name in tables.NO_POWERS):  # no dollars squared
         return None
     return frozenset((name, power) for name, power in powers.items() if power) or None
+
+
+def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
+    """Return the unit before a noun, and the noun: cm and "long", lb and "apples", but nothing of miles per trip."""
+    for end in range(len(found) - 1, 0, -1):
+        if (unit := unit_of(found[:end])) is not None:
+            price = {name for name, _ in unit} <= tables.CURRENCIES
+            compound = sum(letter.isupper() for token in found[end:] for letter in token.text) > 1
+            of = [Token("word", "of")] if compound and found[end].text != "of" else []  # g CO2 is g of CO2
+            noun = noun_of([*of, *found[end:]]) and (price or found[end].text != "per")
+            return (unit, words_of(found[end:])) if noun else None
+    return None
 
 
 def _cursor(found: Sequence[Token]) -> Cursor:
@@ -244,9 +289,14 @@ def same_unit(gold: Unit | None, answer: Unit | None) -> bool:
 
 
 def changes_value(word: str) -> bool:
-    """Can this word change a value? dozen, non-zero, eighteen, 5 万."""
-    ends = tables.CHANGING_ENDS
-    return bool(tables.CHANGES & {word, *word.split("-")}) or word.endswith(ends) or word[0] in ends
+    """Can this word change a value? dozen, non-zero, eighteen, Millionen, 万, and every word of an unknown script."""
+    known = tables.CHANGES & {word, *word.split("-")} or word.endswith(tables.CHANGING_ENDS) or _FOREIGN.search(word)
+    return bool(known) or not (word.isascii() or {_script(letter) for letter in word} <= tables.SCRIPTS)
+
+
+def _script(letter: str) -> str:
+    """LATIN, CYRILLIC, CJK, ... Signs, such as the hyphen of a word, count as LATIN."""
+    return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else "LATIN"
 
 
 def noun_of(found: Sequence[Token], label: bool = False) -> str:
@@ -256,11 +306,14 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
     """
     words: list[str] = []
     found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
-    for token, before in zip(found, [END, *found], strict=False):
+    found = _with_substance(found)
+    for before, token, after in zip([END, *found], found, [*found[1:], END], strict=False):
         word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
+        if token.text in tables.MODIFIERS and not label and after.kind in ("run", "word") and after.text != "than":
+            continue  # 5 more apples
         if token.text != "." or before.kind not in ("run", "word"):
-            changing = word in tables.BOUNDS or changes_value(word)
+            changing = word in tables.BOUNDS or changes_value(word) or (not words and word in tables.POWERS)
             if not (letters or word == "per") or (changing and not (label and word in tables.IN_LABELS)):
                 return ""
             words.append(word.removesuffix("s").removesuffix("e"))
@@ -269,10 +322,17 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
     return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
 
 
-def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
+def _with_substance(found: Sequence[Token]) -> Sequence[Token]:
+    """Write the CO2 of "g of CO2" as one word."""
+    start = next((at for at, token in enumerate(found, 1) if token.text == "of"), len(found))
+    formula = "".join(token.text for token in found[start:] if token.text not in ("_", "{", "}"))
+    return [*found[:start], Token("word", formula)] if _SUBSTANCE.fullmatch(formula) else found
+
+
+def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], list[Token]]:
     """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
     start = len(found)
     while start and found[start - 1].text.casefold() in tables.AIMING:
         start -= 1
-    aims = [token.text.casefold() for token in found[start:]]
-    return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & tables.AIMS else (found, "")
+    aims = {token.text.casefold() for token in found[start:]} & tables.AIMS
+    return (found[:start], found[start:]) if (start or degrees) and aims else (found, [])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from kinds.answers.algebra import variables
-from kinds.answers.tables import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+from kinds.answers.tables import APPROX, INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
 from kinds.answers.tree import INFINITY, NO_NAME, Node, call, measured, number
 
 _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
@@ -20,7 +20,9 @@ _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi",
 
 def is_equation(node: Node) -> bool:
     r"""x=5, 2+3=5, x \in [0,1)."""
-    return node.kind == "chain" and (set(node.value) == {"="} or (node.value == (r"\in",) and owns(node.parts[0])))
+    return node.kind == "chain" and (
+        set(node.value) <= {"=", APPROX} or (node.value == (r"\in",) and owns(node.parts[0]))
+    )
 
 
 def owns(side: Node) -> bool:
@@ -46,7 +48,8 @@ def _is_function(factors: Sequence[Node]) -> bool:
     first = factors[0]
     if first.value == "^" and first.parts[1] == call("neg", number(1)):
         first = first.parts[0]
-    name = str(first.value) if first.kind == "letter" and len(factors) == 2 else ""
+    closed = len(factors) == 2 and (factors[1].kind != "tuple" or factors[1].value == "()")  # not f(1,2]
+    name = str(first.value) if first.kind == "letter" and closed else ""
     name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
     return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
 
@@ -69,16 +72,31 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     """
     if name != NO_NAME or gold.kind in ("words", "letter"):
         letters = [re.sub(r"\([a-z]\)$", "", node.value) for node in (side, name) if node.kind == "letter"]  # v of v(t)
-        return side == name or (len(letters) == 2 and letters[0] == letters[1])
+        same = side == name or (len(letters) == 2 and letters[0] == letters[1])
+        return same or _is_graph(side, name) or _is_graph(name, side)
     if not is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
     own = variables(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
     if side.kind == "letter":
         return not own & variables(side)
+    if _is_derivative(side) and side.parts[1].parts[1].value in own:  # dy/dx = 2x
+        return True
     if not own or (side.value == "*" and _is_function(side.parts)):
         return True
     symbol = side.value in ("*", "abs", *TRIGONOMETRIC) or (side.value == "/" and side.parts[0].value == "*")
     return symbol and not own & variables(side)  # |F|    dv/dt    \Delta E
+
+
+def _is_graph(side: Node, other: Node) -> bool:
+    """Is this f(x), g(t) or h(x), and the other one y, y(x) or f?"""
+    function = side.value == "*" and _is_function(side.parts) and side.parts[0].value in ("f", "g", "h")
+    return function and other.kind == "letter" and other.value in ("y", "y(x)", side.parts[0].value)
+
+
+def _is_derivative(side: Node) -> bool:
+    r"""\frac{dy}{dx}."""
+    changes = [part.parts for part in side.parts if part.value == "*" and len(part.parts) == 2]
+    return side.value == "/" and len(changes) == 2 and all(first == Node("letter", "d") for first, _ in changes)
 
 
 def sorted_names(answer: Node, name: Node) -> Node:
@@ -124,8 +142,10 @@ def _order(unknowns: list[str], name: Node) -> list[str]:
 def interval(node: Node) -> tuple[Node, Node]:
     r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes.
 
-    x\ne 2 is x and (-\infty,2) \cup (2,\infty).
+    x\ne 2 is x and (-\infty,2) \cup (2,\infty), and |x|<2 is x and (-2,2).
     """
+    if node.kind == "chain" and len(node.parts) == 2 and "abs" in (node.parts[0].value, node.parts[1].value):
+        return _of_distance(node)
     if node.kind == "list" and node.value == "and" and len(node.parts) == 2:
         return _intersection(*map(interval, node.parts)) or (NO_NAME, node)
     if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
@@ -147,8 +167,29 @@ def interval(node: Node) -> tuple[Node, Node]:
         sides, relations = (*sides, INFINITY), (*relations, "<")
     if len(sides) != 3 or sides[1] != name or not set(relations) <= {"<", r"\le"}:
         return NO_NAME, node
+    return name, _between(relations, sides[0], sides[2])
+
+
+def _of_distance(node: Node) -> tuple[Node, Node]:
+    """Return x and (-2,2) of |x|<2 and 2>|x|, x and two intervals of |x|>2; no name and the node of other nodes."""
+    [relation], (side, limit) = node.value, node.parts
+    if side.value != "abs":
+        relation, side, limit = RELATIONS[relation], limit, side
+    [name] = side.parts
+    if name.kind != "letter" or not owns(name) or limit.value == "abs" or variables(name) & variables(limit):
+        return NO_NAME, node
+    below, above = call("neg", limit), limit
+    if relation in ("<", r"\le"):
+        return name, _between((relation, relation), below, above)
+    far = "<" if relation == ">" else r"\le"
+    parts = _between(("<", far), call("neg", INFINITY), below), _between((far, "<"), above, INFINITY)
+    return (name, Node("list", "", parts)) if relation in (">", r"\ge") else (NO_NAME, node)
+
+
+def _between(relations: Sequence[str], first: Node, last: Node) -> Node:
+    """Return the interval of first < x < last."""
     brackets = ("[" if relations[0] == r"\le" else "(") + ("]" if relations[1] == r"\le" else ")")
-    return name, Node("tuple", brackets, (sides[0], sides[2]))
+    return Node("tuple", brackets, (first, last))
 
 
 def _intersection(first: tuple[Node, Node], second: tuple[Node, Node]) -> tuple[Node, Node] | None:

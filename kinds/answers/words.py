@@ -5,7 +5,8 @@ r"""Words: an answer that is words, the letter of an option, and the words aroun
     label     = words ("=" | ":") | sentence                    \text{Area} =     Answer:
     sentence  = words ("is" | "are" | "has" | ...)              \text{The area is } 5
     heading   = "the" "answer" "is" | "Option" | "pH"           The answer is 5     Option B     pH 7
-    condition = "for" ("all" | "any" | "every" | "each") words  2x \text{ for all real } x
+    condition = [","] "for" ("all" | "any" | "every" | "each") words ["\in" set]
+                                                                 2x \text{ for all real } x     \forall x \in \mathbb{R}
 
 A label, a heading and a condition leave nothing in the tree. If a word in them can change a value, as in
 \text{not } x = 5, the rule does not take them, and the answer is unreadable. The text of an option may name no second
@@ -15,10 +16,17 @@ option and no doubt: B. C.     B. not C     B. 12 or 13 are unreadable.
 import re
 
 from kinds.answers.lexer import END, Broken, Token, Unreadable, canonical
-from kinds.answers.tables import ARTICLES, CURRENCIES, DOUBTS
-from kinds.answers.tree import NOTHING, Cursor, Node
+from kinds.answers.tables import ARTICLES, CURRENCIES, DOUBTS, SETS
+from kinds.answers.tree import NOTHING, REALS, Cursor, Node
 from kinds.answers.units import MAX_WORDS, SYMBOLS, changes_value, noun_of
 
+# Words for a set. Real solutions are missing: an equation may have others.
+_SETS: dict[str, Node] = {
+    **dict.fromkeys(("nosolution", "therearenosolution", "thereisnosolution", "nosolutionexists", "emptyset"), NOTHING),
+    **dict.fromkeys(("allrealnumbers", "allreals", "realnumbers", "anyrealnumber", "everyrealnumber", "allreal",
+                     "allrealx", "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues",
+                     "allrealvaluesofx", "xisanyrealnumber", "xcanbeanyrealnumber"), REALS),
+}  # fmt: skip
 _VERBS = ("is", "are", "has", "equals", "pays", "costs", "needs", "gets")
 
 
@@ -39,7 +47,8 @@ def read_words(cursor: Cursor) -> Node | None:
         return None
     cursor.at = end
     texts = [token.text.casefold().removesuffix("'s") for token in found]
-    return Node("words", "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES))
+    text = re.sub("solutions$", "solution", "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES))
+    return _SETS.get(text, Node("words", text))
 
 
 def skip_label(cursor: Cursor) -> None:
@@ -75,14 +84,20 @@ def skip_heading(cursor: Cursor) -> None:
         cursor.take()
 
 
-def skip_condition(cursor: Cursor) -> None:
-    r"""f(x)=2x \text{ for all real } x. But "for all but one x" says something."""
-    if cursor.starts_condition(cursor.at):
-        cursor.at += 2
+def skip_condition(cursor: Cursor, function: bool = False) -> None:
+    r"""2x \text{ for all real } x, or 2x, \forall x \in \mathbb{R}. But "for all but one x" says something."""
+    mark, letter, *rest = (cursor.ahead(distance).text for distance in range(4))
+    if function and mark in (",", "for") and len(letter) == 1 and rest == [r"\in", r"\mathbbR"]:  # f(x)=2x, x \in R
+        cursor.at += 4
+    comma = cursor.sees(",") and cursor.at + 2 < len(cursor.tokens)
+    if cursor.starts_condition(cursor.at + comma):
+        cursor.at += 2 + comma
         while cursor.now.kind in ("run", "word"):
             word = cursor.take().casefold()
             if len(word) > 1 and word != "positive" and changes_value(word):
                 raise Unreadable(word)
+        if cursor.takes(r"\in"):
+            cursor.take(*SETS)
 
 
 def starts_option(cursor: Cursor) -> bool:
