@@ -66,9 +66,9 @@ def variables(node: Node) -> frozenset[str]:
     return frozenset().union(*map(variables, node.parts)) if node.kind == "call" else frozenset()
 
 
-def _has_decimal(node: Node) -> bool:
+def has_decimal(node: Node) -> bool:
     """Has an expression a decimal?"""
-    return node.kind == "decimal" or (node.kind == "call" and any(map(_has_decimal, node.parts)))
+    return node.kind == "decimal" or (node.kind == "call" and any(map(has_decimal, node.parts)))
 
 
 def rational(node: Node) -> Fraction | None:
@@ -140,7 +140,7 @@ def equal(gold: Node, answer: Node) -> bool:
     """
     if variables(gold) != variables(answer):
         return False
-    share, compared = TOLERANCE * (_has_decimal(gold) != _has_decimal(answer)), 0
+    share, compared = TOLERANCE * (has_decimal(gold) != has_decimal(answer)), 0
     with mp.workdps(DIGITS):
         points = _sample_points(variables(gold))
         for point in points:
@@ -161,7 +161,7 @@ def last_digit(node: Node) -> Fraction:
         last_digit(node.parts[0]),
         abs(rational(node.parts[1]) or Fraction(0)) if len(node.parts) > 1 else Fraction(1),
     )
-    if not first or not factor or (len(node.parts) > 1 and _has_decimal(node.parts[1])):
+    if not first or not factor or (len(node.parts) > 1 and has_decimal(node.parts[1])):
         return Fraction(0)
     return first / factor if node.value == "/" else first * factor
 

@@ -11,7 +11,16 @@ from itertools import pairwise
 from typing import Any
 
 import kinds.answers.unknowns as unknowns
-from kinds.answers.algebra import equal, has_three_digits, last_digit, proportional, rational, rounds, variables
+from kinds.answers.algebra import (
+    equal,
+    has_decimal,
+    has_three_digits,
+    last_digit,
+    proportional,
+    rational,
+    rounds,
+    variables,
+)
 from kinds.answers.grammar import read
 from kinds.answers.lexer import tokens
 from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
@@ -285,7 +294,10 @@ def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
         return False
     if gold_value.kind == "rounded":
         [gold_value] = gold_value.parts
-        if value.value != "+" and rounds(gold_value, value):
+        exact = (
+            not has_decimal(value) or rational(value) is not None
+        )  # 25\pi for 78.5, but not \sin 0.00987 for 0.00987
+        if exact and value.value != "+" and rounds(gold_value, value):
             return True
     if {gold_unit, answer_unit} == {DEGREES, None}:
         degrees, plain = (gold_value, value) if gold_unit else (value, gold_value)

@@ -149,19 +149,20 @@ DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "inst
           "guess", "either", "neither", "nor"}  # fmt: skip
 CHANGING = """
     lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed quadruple quadrupled est etc
-    others onward onwards undefined nan nope infinite null not non no never about approximately approx around nearly
-    almost roughly circa both all any but then versus vs is are was be equal equals if unless when where whereas
-    while because since so for only plus minus negative positive more less least most greater fewer than over under
-    above below between from to through except excluding without hundreds thousands millions dozen dozens score pair
-    pairs couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth hundredths
-    thousandth thousandths quarter quarters ones tens twice thrice double triple squared cubed square cubic root
-    factorial choose point mod modulo base power kilo mega giga hecto deca deci centi milli micro nano pico semi
-    demi reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown this that lakh
-    crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads
-    mille permille permil ish estimated approximate exclusive grand mio mrd bio tsd bps basis fewest lesser lessened
-    short shy off debt loss deficit missing too scores factorials plenty percentile percentiles logarithm log
-    inverted conjugated shortfall hemi umpteen couples zillion gazillion thou bil tril tn centum mln mld mlrd tys dz doz trio
-    trios brace rounded truncated give thereabouts thereabout ballpark"""
+    others onward onwards undefined nan nope infinite null not non no never about approximately approx around
+    nearly almost roughly circa both all any but then versus vs is are was be equal equals if unless when where
+    whereas while because since so for only plus minus negative positive more less least most greater fewer than
+    over under above below between from to through except excluding without hundreds thousands millions dozen
+    dozens score pair pairs couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths
+    hundredth hundredths thousandth thousandths quarter quarters ones tens twice thrice double triple squared cubed
+    square cubic root factorial choose point mod modulo base power kilo mega giga hecto deca deci centi milli micro
+    nano pico semi demi reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid
+    unknown this that lakh crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal
+    upwards bn mn myriad myriads mille permille permil ish estimated approximate exclusive grand mio mrd bio tsd
+    bps basis fewest lesser lessened short shy off debt loss deficit missing too scores factorials plenty
+    percentile percentiles logarithm log inverted conjugated shortfall hemi umpteen couples zillion gazillion thou
+    bil tril tn centum mln mld mlrd tys dz doz trio trios brace rounded truncated give thereabouts thereabout
+    ballpark"""
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
           "conjugate", "transpose"}  # fmt: skip
