@@ -136,8 +136,12 @@ def prefix_attention(
 ) -> tuple[Tensor, None]:
     """Compute softmax([q·K_prompt, q·K_response] · scaling) [V_prompt; V_response]. Reads each prompt once.
 
-    query: [K, Hq, 1, D]; key, value: [K, Hk, 1, D], of the new token; returns [K, 1, Hq, D].
+    query: [K, Hq, 1, D]; key, value: [K, Hk, 1, D], of the new token; returns [K, 1, Hq, D]. Raises ValueError for a
+    mask: transformers makes none for a function of this name, so the model adds its own (Doge, from its values). It can
+    be zero now, where `check_attention` finds no difference, and not after training.
     """
+    if attention_mask is not None:
+        raise ValueError("its attention adds a mask of its own")
     layer: Any = module.layer_idx
     (rows, hq, _, d), hk = query.shape, key.shape[1]
     prompt_key, prompt_value = decoder.prompt_keys[layer], decoder.prompt_values[layer]
@@ -241,9 +245,13 @@ def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
     """Return the size of one token's keys and values in all layers."""
     c = model.config.get_text_config()
-    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    return 2 * c.num_hidden_layers * heads * width * itemsize
+    numbers = 0
+    for i in range(c.num_hidden_layers):
+        # Gemma 4's layers differ in width. Older versions of transformers have no config of a layer.
+        layer = c.per_layer_config[i] if hasattr(c, "per_layer_config") else c
+        heads = getattr(layer, "num_key_value_heads", None) or c.num_attention_heads
+        numbers += 2 * heads * (getattr(layer, "head_dim", None) or c.hidden_size // c.num_attention_heads)
+    return numbers * itemsize
 
 
 def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_tokens: int) -> float:

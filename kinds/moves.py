@@ -12,6 +12,8 @@ import json
 import re
 from typing import Any
 
+from kinds.patterns import forward
+
 SIDE = 6  # squares of a rush_hour board, in a row and in a column
 
 
@@ -25,8 +27,8 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
     for step in json.loads(answer, object_pairs_hook=_one_action_each):
         arrivals = []
         for agent, action in step.items():
-            x, y = _square(_AGENT.fullmatch(agent))
-            box, to_square, target = _ACTION.fullmatch(action).group("box", "square", "target")
+            x, y = _square(_read(_AGENT, agent))
+            box, to_square, target = _read(_ACTION, action).group("box", "square", "target")
             here = squares.get(f"{x}_{y}", [])
             if box not in here:
                 return 0.0
@@ -36,7 +38,7 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
                     return 0.0
                 here.remove(target)
                 continue
-            to_x, to_y = _square(_SQUARE.fullmatch(to_square))
+            to_x, to_y = _square(_read(_SQUARE, to_square))
             if f"{to_x}_{to_y}" not in squares or abs(x - to_x) + abs(y - to_y) != 1:
                 return 0.0
             arrivals.append((f"{to_x}_{to_y}", box))
@@ -46,12 +48,19 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
 
 
 _PLACE = r"\[\s*+(?P<x>[0-9]++(?:\.[0-9]++)?),\s*+(?P<y>[0-9]++(?:\.[0-9]++)?)\s*+\]"
-_AGENT = re.compile(rf"Agent{_PLACE}", re.ASCII)
-_SQUARE = re.compile(rf"square{_PLACE}", re.ASCII)
-_ACTION = re.compile(r"move\((?P<box>box_\w++),\s*+(?:(?P<square>square[^()]*+)|(?P<target>target_\w++))\)", re.ASCII)
+_AGENT = forward(rf"Agent{_PLACE}", re.ASCII)
+_SQUARE = forward(rf"square{_PLACE}", re.ASCII)
+_ACTION = forward(r"move\((?P<box>box_\w++),\s*+(?:(?P<square>square[^()]*+)|(?P<target>target_\w++))\)", re.ASCII)
 
 
-def _square(match: Any) -> tuple[float, float]:
+def _read(form: re.Pattern[str], text: str) -> re.Match[str]:
+    """Return the match of a whole text. Raises ValueError for a text of another form."""
+    if not (match := form.fullmatch(text)):
+        raise ValueError(f"no {form.pattern}")
+    return match
+
+
+def _square(match: re.Match[str]) -> tuple[float, float]:
     return float(match["x"]), float(match["y"])
 
 

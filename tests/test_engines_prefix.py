@@ -5,8 +5,8 @@ test_rollout.py compares the log-probs of whole responses with plain forward pas
 
 import pytest
 import torch
-from small_models import PROMPTS, SMALL, make
-from transformers import AutoModelForCausalLM, GptOssConfig
+from small_models import PROMPTS, SMALL, full_logprobs, make
+from transformers import AutoModelForCausalLM, DogeConfig, Gemma4TextConfig, GptOssConfig
 
 from engines import prefix
 from engines.prefix import PrefixDecoder, bytes_per_row, bytes_per_token, check_attention, inference
@@ -31,6 +31,29 @@ def test_a_model_with_attention_sinks_is_refused():
     config = GptOssConfig(**SMALL, head_dim=8, num_local_experts=2, num_experts_per_tok=1)
     with pytest.raises(ValueError, match="--engine vllm"):
         check_attention(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+
+
+def test_a_model_with_a_mask_of_its_own_is_refused():
+    """Makes impossible: a mask that is zero at the start, so no check sees that the engine leaves it out, and grows in
+    training.
+    """
+    model = AutoModelForCausalLM.from_config(DogeConfig(**SMALL), dtype=torch.float32)
+    assert not any(layer.self_attn.A.any() for layer in model.model.layers)
+    with pytest.raises(ValueError, match=r"--engine vllm: .*mask"):
+        check_attention(model)
+
+
+def test_layers_of_different_widths():
+    """Makes impossible: a traceback about the width of Gemma 4's heads, or the memory of its wide layers left out."""
+    shape = {"head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 13}
+    config = Gemma4TextConfig(**SMALL, **shape, layer_types=["sliding_attention", "full_attention"])
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    assert bytes_per_token(model, 4) == 2 * 2 * (8 + 16) * 4  # keys and values, key heads, widths, bytes
+    [(_, group)] = TorchEngine(model).generate([Request(PROMPTS[0], 3, 0)], Sampling(5))
+    for i, end in enumerate(group.lengths.tolist()):
+        response = group.tokens[i, :end].tolist()
+        assert group.logp[i, :end].tolist() == pytest.approx(full_logprobs(model, PROMPTS[0], response), abs=1e-4)
 
 
 def test_inference_computes_in_the_precision_that_it_is_given():

@@ -94,3 +94,11 @@ def test_a_step_that_waits_for_its_judge_says_so():
     assert waited_for_judge({}, 100.0) == []
     [sentence] = waited_for_judge({"judge": 170.4, "wait_for_judge": 165.0}, 180.0)
     assert "165 of 180 seconds" in sentence and "170" in sentence
+
+
+def test_the_engine_that_runs_is_no_remedy():
+    """Makes impossible: the advice to use the torch engine in a run that uses it."""
+    for engine, named in (("torch", False), ("vllm", True)):
+        config = dataclasses.replace(Config(), engine=engine, prompts_per_step=1)
+        metrics = {"prompts": 1, "engine_kl": 0.5}
+        assert any("--engine torch" in sentence for sentence in warnings_of(metrics, outcomes(MIXED), config)) == named

@@ -121,17 +121,19 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
 
 
 # The lists and modules of a model are made one by one: 10⁷ layers, which a config can ask for in a line, take hours.
-MOST_PARTS = 2_000
-_COUNTS = re.compile(r"(?:layers?|blocks|depth|experts)$")
+MOST_LAYERS, MOST_EXPERTS = 2_000, 100_000
+_LAYERS = re.compile(r"(?:layers?|blocks|depth)$")
 
 
 def check_counts(model: str, part: Any, name: str = "") -> None:
-    """Raise Refusal for a config that asks for more than MOST_PARTS layers or experts, before transformers reads it."""
+    """Raise Refusal for a config that asks for too many layers or experts, before transformers reads it."""
     if isinstance(part, dict | list):
         for key, value in part.items() if isinstance(part, dict) else enumerate(part):
             check_counts(model, value, str(key))
-    elif isinstance(part, int | float) and part > MOST_PARTS and _COUNTS.search(name):
-        raise Refusal(f"--model {model}: its config.json asks for {name} {part:,}, and {MOST_PARTS:,} is the most here")
+        return
+    most = MOST_EXPERTS if name.endswith("experts") else MOST_LAYERS if _LAYERS.search(name) else None
+    if most and isinstance(part, int | float) and part > most:
+        raise Refusal(f"--model {model}: its config.json asks for {name} {part:,}, and {most:,} is the most here")
 
 
 def refuse_code_of_the_hub(model: str, part: Any) -> None:
