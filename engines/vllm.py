@@ -57,6 +57,11 @@ def check_compiler() -> None:
 
 def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float, options: dict[str, Any]) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
+    if fused := [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]:
+        raise ValueError(
+            f"{type(model).__name__} has all experts of a layer in one weight ({fused[0]}), which vLLM has not: "
+            "use --engine torch, or a model without experts"
+        )
     vllm, platform = import_vllm(model.device.type, dtype)
     several = dist.is_initialized() and dist.get_world_size() > 1
     memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
@@ -81,9 +86,19 @@ def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float,
     with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
-    for module in model.modules():  # vLLM may have set this mark on transformers' class; instances made before lack it
-        module.do_not_compile = True  # type: ignore[assignment]
+    mark_compiled_classes(model)
     return llm
+
+
+def mark_compiled_classes(model: PreTrainedModel) -> None:
+    """Mark transformers' classes of this model's modules as not compiled.
+
+    vLLM runs some architectures (OLMo 2, SmolLM3, StarCoder 2) by transformers' own class, and makes its calls read a
+    mark that only vLLM's instances have. Policy and reference are instances of this class too.
+    """
+    for module in model.modules():
+        if type(module).__module__.startswith("transformers."):
+            type(module).do_not_compile = True  # type: ignore[attr-defined]
 
 
 def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:

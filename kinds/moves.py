@@ -12,6 +12,8 @@ import json
 import re
 from typing import Any
 
+from kinds.patterns import forward
+
 SIDE = 6  # squares of a rush_hour board, in a row and in a column
 
 
@@ -46,9 +48,9 @@ def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
 
 
 _PLACE = r"\[\s*+(?P<x>[0-9]++(?:\.[0-9]++)?),\s*+(?P<y>[0-9]++(?:\.[0-9]++)?)\s*+\]"
-_AGENT = re.compile(rf"Agent{_PLACE}", re.ASCII)
-_SQUARE = re.compile(rf"square{_PLACE}", re.ASCII)
-_ACTION = re.compile(r"move\((?P<box>box_\w++),\s*+(?:(?P<square>square[^()]*+)|(?P<target>target_\w++))\)", re.ASCII)
+_AGENT = forward(rf"Agent{_PLACE}", re.ASCII)
+_SQUARE = forward(rf"square{_PLACE}", re.ASCII)
+_ACTION = forward(r"move\((?P<box>box_\w++),\s*+(?:(?P<square>square[^()]*+)|(?P<target>target_\w++))\)", re.ASCII)
 
 
 def _read(form: re.Pattern[str], text: str) -> re.Match[str]:

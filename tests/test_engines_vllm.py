@@ -17,12 +17,12 @@ import pytest
 import torch
 from helpers import TINY
 from small_models import full_logprobs, make
-from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config, Qwen3MoeConfig
 
 from engines import vllm
 from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import check_compiler, import_vllm, keep_threads, max_seqs
+from engines.vllm import check_compiler, import_vllm, keep_threads, max_seqs, start_llm
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 
@@ -37,6 +37,43 @@ without_vllm = pytest.mark.skipif(not os.environ.get("BRORL_VLLM"), reason="need
 def real(test):
     """Mark a test that needs the real vLLM."""
     return pytest.mark.slow(without_vllm(test))
+
+
+def test_a_reference_survives_the_marks_of_vllm(monkeypatch):
+    """Makes impossible: a reference that vLLM's change of transformers' class breaks, since only the policy has the
+    mark that the changed class reads.
+    """
+    model = make()
+    reference, kind = copy.deepcopy(model), type(model.base_model)
+
+    class Changed:
+        """vLLM, which makes each call of this class read a mark that only its own instances have."""
+
+        def __init__(self, *arguments, **settings):
+            call = torch.nn.Module.__call__
+            monkeypatch.setattr(kind, "__call__", lambda self, *a, **k: self.do_not_compile and call(self, *a, **k))
+
+    platform = SimpleNamespace(is_sleep_mode_available=lambda: False)
+    monkeypatch.setattr(vllm, "import_vllm", lambda *a: (SimpleNamespace(LLM=Changed), platform))
+    monkeypatch.setattr(vllm, "config_folder", lambda model: "")
+    try:
+        start_llm(model, "float32", 0.5, {})
+        tokens = torch.tensor([[3, 4]])
+        assert reference(tokens).logits.equal(model(tokens).logits)
+        assert not hasattr(torch.nn.Linear, "do_not_compile")
+    finally:
+        for changed in {type(module) for module in model.modules()} - {torch.nn.Module}:
+            if "do_not_compile" in vars(changed):
+                del changed.do_not_compile
+
+
+def test_experts_are_refused_before_vllm_starts():
+    """Makes impossible: a start of minutes, then a traceback about names, or experts that keep random weights."""
+    shape = {"vocab_size": 13, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "head_dim": 8,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 16}  # fmt: skip
+    model = AutoModelForCausalLM.from_config(Qwen3MoeConfig(**shape, num_experts=2, num_experts_per_tok=1))
+    with pytest.raises(ValueError, match=r"experts.*--engine torch"):
+        start_llm(model, "float32", 0.5, {})
 
 
 @pytest.mark.parametrize(
