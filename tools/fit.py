@@ -95,6 +95,8 @@ def check(folder: Path, card_gib: float | None = None) -> str:
     c = Config(**{field.name: began[field.name] for field in dataclasses.fields(Config) if field.name in began})
     per_update = max((row.get("tokens", 0) for row in metrics), default=0) / (c.updates_per_step * began["processes"])
     c.max_tokens_per_micro_batch = max(64, min(c.max_tokens_per_micro_batch, int(per_update)))
+    if any("process" in peak for peak in measured.values()):
+        c.offload = False  # without a card, moments and reference stay in the memory of the process
     cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
     model = AutoConfig.from_pretrained(c.model)
 

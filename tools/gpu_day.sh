@@ -1,70 +1,141 @@
 #!/usr/bin/env bash
-# What does this code do on my card? Each part takes at most ten minutes and writes to OUT/.
+# What does this code do on my card? Every part ends alone, after at most ten minutes, with a line "part, exit, seconds".
 #
 #     bash tools/gpu_day.sh OUT                      all parts
-#     bash tools/gpu_day.sh OUT default which_n      some parts
-#     SMALL=1 bash tools/gpu_day.sh OUT              with small numbers: on a CPU, to see that the parts start
+#     bash tools/gpu_day.sh OUT default vllm         some parts
+#     TINY=1 bash tools/gpu_day.sh OUT               tiny sizes, which run on a CPU
 #
-#     tests      the tests of the loss, the engine, the rounding, the policy and the loop
-#     vllm       does vLLM free the card while it sleeps? Skipped unless BRORL_VLLM=1 is set and vLLM is installed
+#     tests      the tests of the loss, the engine, the rounding, the policy, the loop, --offload and --lora_rank
 #     default    the default run: does pass@1 rise as on a CPU (docs/real_model.md)?
-#     speed      rollouts, log-probs and an update, each beside the plain way (tools/speed.py)
-#     smollm     makes SmolLM2's folder, OUT/smollm (after pip install gguf), or uses the one that SMOLLM names
-#     n512 n16   the runs of docs/real_model.md with SmolLM2
-#     which_n    which N has the least noise in equal time on this card (tools/which_n.py)
+#     model      makes a random model of 1.5B parameters in Qwen2.5's shape, OUT/model; no download
+#     big        trains it with N = 512, B = 2 on vLLM
+#     peaks      trains it with the flags of docs/memory.md for 24, 40 and 80 GB, each within such a budget
+#     vllm       vLLM's tokens/s with N = 16 and 512, with and without a seed for each rollout; sync, sleep, wake
+#     smollm     SmolLM2 for ten steps on both engines (pip install gguf; SMOLLM=FOLDER names its folder if you have one)
+#     two        a step of the default run with two processes, if there are two cards
 #
-# OUT/device.txt has the name of the card, OUT/PART.log the output of a part, OUT/PART its run.
+# OUT/PART.log is the output of a part. OUT/summary.md has versions, card and results, for an issue.
 set -u
 out=$(realpath -m "${1:?name a folder for the results: bash tools/gpu_day.sh OUT}")
 smollm=$(realpath -m "${SMOLLM:-$out/smollm}")
 shift
-parts=${*:-tests vllm default speed smollm n512 n16 which_n}
+parts=${*:-tests default model big peaks vllm smollm two}
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
-small=${SMALL:-}
-speed="log_probs rollout shared_prompt" minutes=8
-[ "$small" ] && speed=log_probs minutes=1
+tiny=${TINY:-}
+failed=0
+export PYTHONUNBUFFERED=1
+card_mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -1)
+cards=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+have_vllm=$(python -c "import importlib.util as util; print('yes' if util.find_spec('vllm') else '')")
+[ "$card_mib" ] || [ "$tiny" ] || { echo "no NVIDIA GPU here: TINY=1 runs tiny sizes on a CPU" && exit 2; }
 
-{ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "no NVIDIA GPU"
-  python -c "import torch, transformers; print('torch', torch.__version__, 'transformers', transformers.__version__)"
-} | tee "$out/device.txt"
+finish() { # PART EXIT SECONDS: the line of a part, in place of its last one
+    touch "$out/parts.csv"
+    sed -i "/^$1, /d" "$out/parts.csv"
+    echo "$1, $2, $3" | tee -a "$out/parts.csv"
+}
 
-run() {  # NAME COMMAND...
-    local name=$1 began=$SECONDS status
+run() { # PART COMMAND...
+    local part=$1 began=$SECONDS status
     shift
-    echo "== $name: $*"
-    timeout -k 10 590 "$@" 2>&1 | tee "$out/$name.log" | tail -n 12
+    echo "== $part: $*"
+    timeout -k 10 590 "$@" 2>&1 | tee "$out/$part.log" | tail -n 12
     status=${PIPESTATUS[0]}
     [ "$status" = 124 ] && echo "stopped after 590 seconds"
-    echo "== $name: exit code $status after $((SECONDS - began)) s" | tee -a "$out/$name.log"
+    [ "$status" = 0 ] || failed=1
+    finish "$part" "$status" $((SECONDS - began))
 }
 
-train() {  # NAME SETTINGS...: a run; it may be repeated
-    local name=$1
-    shift
-    rm -rf "${out:?}/$name"
-    run "$name" python train.py --output_dir "$out" --name "$name" "$@"
+skip() { # PART REASON
+    echo "== $1: skipped, $2"
+    finish "$1" "skipped: $2" 0
 }
+
+train() { # PART COMMAND... SETTINGS...: a run OUT/PART; it may be repeated. Its model and checkpoints may take 30 GB
+    local part=$1
+    shift
+    rm -rf "${out:?}/$part"
+    run "$part" "$@" --output_dir "$out" --name "$part"
+    rm -rf "${out:?}/$part/model" "${out:?}/$part/checkpoints"
+}
+
+on_model=(--model "$out/model" --rewards "$out/model/rewards.py" --data "$out/model/train.jsonl"
+    --eval_data "$out/model/test.jsonl" --eval_every 0 --eval_problems 2 --eval_samples 2 --eval_max_response_tokens 8
+    --learning_rate 1e-6 --updates_per_step 4)
+size=1.5B one=(python train.py)
+if [ "$tiny" ]; then
+    size=tiny
+    small=(--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 4 --eval_problems 16 --eval_samples 4)
+fi
 
 for part in $parts; do
     case $part in
         tests)
-            run tests python -m pytest -q ${small:+-k exactly} tests/test_loss.py tests/test_rollout.py \
-                tests/test_engines_rounding.py tests/test_trainer_policy.py tests/test_train.py ;;
-        vllm) run vllm python -m pytest -q -m slow tests/test_engines_vllm.py -k test_sleep_frees_the_gpu ;;
-        default)
-            train default ${small:+--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 8 --eval_problems 32} ;;
-        speed)
-            run speed python -m tools.speed $speed ;;
-        smollm) [ -d "$smollm" ] || run smollm python -m tools.smollm "$smollm" ;;
-        n512 | n16)
-            settings=(--model "$smollm" --data "$smollm/largest.jsonl" --eval_data "$smollm/largest_test.jsonl")
-            [ "$part" = n16 ] && settings+=(--recipe prorl)
-            train "$part" "${settings[@]}" ${small:+--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 2 \
-                --eval_problems 8 --max_tokens_per_micro_batch 4096 --updates_per_step 2} ;;
-        which_n)
-            rm -rf "$out/which_n"
-            run which_n python -m tools.which_n --output_dir "$out" --name which_n --max_minutes "$minutes" ;;
-        *) echo "no part $part: tests, vllm, default, speed, smollm, n512, n16, which_n" && exit 2 ;;
+            files=(tests/test_loss.py tests/test_rollout.py tests/test_engines_rounding.py tests/test_trainer_policy.py
+                tests/test_train.py tests/test_trainer_offload.py tests/test_trainer_adapters.py)
+            [ "$tiny" ] && files=(tests/test_loss.py -k by_hand)
+            run tests python -m pytest -q "${files[@]}" ;;
+        default) train default "${one[@]}" ${tiny:+"${small[@]}"} ;;
+        model)
+            rm -rf "${out:?}/model"
+            run model python -m tools.gpu_day model "$out/model" --size $size ;;
+        big)
+            if [ ! "$have_vllm" ]; then skip big "vLLM is not installed"; continue; fi
+            step=(--rollouts_per_prompt 512 --prompts_per_step 2 --max_response_tokens 256 --max_steps 2)
+            [ "$tiny" ] && step=(--rollouts_per_prompt 16 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
+            train big "${one[@]}" --engine vllm "${on_model[@]}" "${step[@]}" --max_tokens_per_micro_batch 8192 ;;
+        peaks)
+            step=(--rollouts_per_prompt 16 --prompts_per_step 8 --max_response_tokens 512 --max_steps 1)
+            [ "$tiny" ] && step=(--rollouts_per_prompt 8 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
+            step+=(--engine torch --gpu_memory_utilization 0.05)
+            budgets=(24 40 80)
+            [ "$tiny" ] && budgets=(24) # a budget is for a card, and a CPU has none
+            for budget in "${budgets[@]}"; do # docs/memory.md: the rows of 1.5B and what CUDA reports for the cards
+                case $budget in
+                    24) gib=22 flags=(--offload --gradient_checkpointing --max_tokens_per_micro_batch 16384) ;;
+                    40) gib=39.5 flags=(--gradient_checkpointing --max_tokens_per_micro_batch 16384) ;;
+                    80) gib=79 flags=(--max_tokens_per_micro_batch 8192) ;;
+                esac
+                if [ "$card_mib" ] && [ "$card_mib" -lt $((${gib%.*} * 1024)) ]; then
+                    skip "peak$budget" "the card has $card_mib MiB"
+                    continue
+                fi
+                train "peak$budget" python -m tools.gpu_day train $gib "${on_model[@]}" "${step[@]}" "${flags[@]}"
+                run "peak${budget}_check" python -m tools.fit --check "$out/peak$budget" --gib $gib
+            done ;;
+        vllm)
+            if [ ! "$have_vllm" ]; then skip vllm "vLLM is not installed"; continue; fi
+            run vllm python -m tools.gpu_day vllm "$out/model" --size $size ;;
+        smollm)
+            settings=()
+            if [ ! "$tiny" ]; then
+                [ -d "$smollm" ] || run smollm_folder python -m tools.smollm "$smollm"
+                settings=(--model "$smollm" --data "$smollm/largest.jsonl" --eval_data "$smollm/largest_test.jsonl")
+            fi
+            train smollm_torch "${one[@]}" --engine torch "${settings[@]}" ${tiny:+"${small[@]}"}
+            if [ ! "$have_vllm" ]; then skip smollm_vllm "vLLM is not installed"; continue; fi
+            train smollm_vllm "${one[@]}" --engine vllm "${settings[@]}" ${tiny:+"${small[@]}"} ;;
+        two)
+            if [ "$card_mib" ] && [ "$cards" -lt 2 ]; then skip two "there is one card"; continue; fi
+            step=(--max_steps 1)
+            [ "$tiny" ] && step=("${small[@]}")
+            train two python -m torch.distributed.run --standalone --nproc_per_node 2 train.py "${step[@]}" ;;
+        *) echo "no part $part: tests, default, model, big, peaks, vllm, smollm, two" && exit 2 ;;
     esac
 done
+
+{
+    python -m tools.gpu_day versions
+    printf '\n| part | exit | seconds |\n| --- | --- | --- |\n'
+    sed 's/^/| /; s/, \([^,]*\), \([0-9]*\)$/ | \1 | \2 |/' "$out/parts.csv"
+    runs=$(for name in default big peak24 peak40 peak80 smollm_torch smollm_vllm two; do
+        [ -s "$out/$name/timing.jsonl" ] && echo "$out/$name"
+    done)
+    [ "$runs" ] && printf '\n' && python -m tools.gpu_day runs $runs
+    for name in peak24_check peak40_check peak80_check vllm; do
+        [ -s "$out/$name.log" ] && printf '\n%s\n\n```\n' "$name" && cat "$out/$name.log" && printf '```\n'
+    done
+} > "$out/summary.md"
+echo "wrote $out/summary.md"
+exit $failed
