@@ -79,8 +79,8 @@ from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
-from trainer.progress import Progress
-from trainer.rollouts import roll_out, seed_of
+from trainer.progress import Progress, seed_of
+from trainer.rollouts import roll_out
 from trainer.settings import Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator

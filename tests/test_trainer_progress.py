@@ -1,10 +1,12 @@
 """trainer/progress.py: the order of the problems, the seeds of the rollouts, the counts of a run."""
 
+import itertools
+
 import pytest
 import torch
 from helpers import outcomes
 
-from trainer.progress import Progress
+from trainer.progress import Progress, seed_of
 from verify import Problem
 
 PROBLEMS = [Problem(str(i), "math", "1") for i in range(7)]
@@ -68,3 +70,10 @@ def test_the_end_of_a_step_is_counted():
     assert progress.unjudged == 0
     progress.end_step(failed, torch.tensor([False]), 13.0)
     assert progress.unjudged == 1
+
+
+def test_seeds_differ_and_fit_the_engines():
+    """Makes impossible: two prompts, steps or runs with equal random numbers; a seed that vLLM refuses."""
+    seeds = {seed_of("rollouts", *parts) for parts in itertools.product(range(5), range(5), range(40))}
+    assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of("rollouts", 1, 23) != seed_of("rollouts", 12, 3)
+    assert seed_of("evaluation", 1234, 5) != seed_of("mini-batches", 1234, 5)  # two uses with the same numbers

@@ -1,7 +1,6 @@
 """trainer/rollouts.py: stages 2 and 3, the share of each rank, verdicts beside decoding."""
 
 import contextlib
-import itertools
 import threading
 import time
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from rollout import Group, Sampling, TorchEngine
 from trainer.exits import Refusal
 from trainer.outcomes import Outcomes, Rollout
 from trainer.problems import load_problems
-from trainer.rollouts import Judge, requests_of_rank, roll_out, rollouts_of, seed_of
+from trainer.rollouts import Judge, requests_of_rank, roll_out, rollouts_of
 from trainer.settings import Config
 from trainer.text import hidden_tokens
 from verify import REASONS, Problem, verify
@@ -187,10 +186,3 @@ def test_a_rollout_that_is_missing_or_comes_twice_ends_the_run(fault):
     rollouts = rollouts[:5] + rollouts[6:] if fault == "missing" else [*rollouts, rollouts[5]]
     with pytest.raises(Refusal, match=rf"rollout 1 of prompt 1 {0 if fault == 'missing' else 2} times.*1 of 8"):
         Outcomes.of(rollouts, 0, problems, 4, Accelerator(cpu=True))
-
-
-def test_seeds_differ_and_fit_the_engines():
-    """Makes impossible: two prompts, steps or runs with equal random numbers; a seed that vLLM refuses."""
-    seeds = {seed_of("rollouts", *parts) for parts in itertools.product(range(5), range(5), range(40))}
-    assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of("rollouts", 1, 23) != seed_of("rollouts", 12, 3)
-    assert seed_of("evaluation", 1234, 5) != seed_of("mini-batches", 1234, 5)  # two uses with the same numbers

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from filelock import FileLock
 from helpers import TINY, contents, drawn, lines, loaded, outcomes, run, set_up, settings
+from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from transformers import AutoModelForCausalLM
 
@@ -22,8 +23,9 @@ import loss as L
 import train
 import trainer.run as module
 from trainer.exits import Refusal
+from trainer.files import write
+from trainer.pretrained import try_to_save
 from trainer.progress import Progress
-from trainer.run import write
 from verify import Verdict
 
 # ----------------------------------------------------------------------------------------------- the folder of a run
@@ -95,7 +97,7 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
     """Makes impossible: "unexpected pos 704 vs 598" as the end of a night's run; another failure called a full disk."""
     config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=0, eval_samples=1)
-    monkeypatch.setattr(module.dcp, "save", mock.Mock(side_effect=RuntimeError("unexpected pos 704 vs 598")))
+    monkeypatch.setattr(dcp, "save", mock.Mock(side_effect=RuntimeError("unexpected pos 704 vs 598")))
     with pytest.raises(RuntimeError, match="unexpected pos"):
         setup.run.save(setup.progress, setup.policy, setup.optimizer, setup.ref_policy)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: mock.Mock(free=2**20))
@@ -147,8 +149,8 @@ def test_the_files_of_the_end_are_tried_at_the_start(tmp_path):
     model, tokenizer = loaded()
     broken = mock.patch.object(type(tokenizer), "save_pretrained", side_effect=ValueError("no file"))
     with broken, pytest.raises(Refusal, match="final model could not be written: no file"):
-        module.try_to_save(model, tokenizer)
-    assert module.try_to_save(model, tokenizer) == ""
+        try_to_save(model, tokenizer)
+    assert try_to_save(model, tokenizer) == ""
 
 
 def test_ctrl_c_while_torch_writes_a_checkpoint(tmp_path, monkeypatch):
@@ -243,7 +245,7 @@ def dying(moment: int, monkeypatch) -> None:
 
     counted(os, "fsync", lambda file: None)
     counted(os, "replace", lambda old, new: None)
-    counted(module.dcp, "save", lambda state, **options: None)
+    counted(dcp, "save", lambda state, **options: None)
     counted(module.shutil, "rmtree", one_file_less)
     counted(module.Run, "append", torn_line)
 
@@ -292,8 +294,8 @@ def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
 def test_the_hours_of_a_checkpoint_have_its_evaluation_and_its_writing(tmp_path, monkeypatch):
     """Makes impossible: a run in several legs that counts fewer hours than one leg, and overshoots --max_hours."""
     config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=1, save_every=1)
-    own_save, own_evaluate = module.dcp.save, train.evaluate
-    monkeypatch.setattr(module.dcp, "save", lambda *a, **k: (own_save(*a, **k), time.sleep(0.5)))
+    own_save, own_evaluate = dcp.save, train.evaluate
+    monkeypatch.setattr(dcp, "save", lambda *a, **k: (own_save(*a, **k), time.sleep(0.5)))
     monkeypatch.setattr(train, "evaluate", lambda *a: (time.sleep(0.5), own_evaluate(*a))[1])
     train.train(config, accelerator, setup)
     stored = json.loads((tmp_path / "run/checkpoints/step_00000001/progress.json").read_text())["seconds"]
@@ -308,7 +310,7 @@ def test_the_best_and_the_worst_response_of_all_ranks_are_logged(tmp_path, monke
     rollouts, _ = drawn(1, 4)
     for r, reward in zip(rollouts, table.reward[0].tolist(), strict=True):
         r.verdict = Verdict(reward, reward == 1, "x")
-    others = [(3, module.described(rollouts[3]))]  # of the other rank
+    others = [(3, module.sample_of(rollouts[3]))]  # of the other rank
     monkeypatch.setattr(module, "gather_object", lambda mine: mine + others)
     setup.run.sample(rollouts[:3], table, L.informative(table.correct), 1)
     assert [row["reward"] for row in lines(tmp_path / "run/samples.jsonl")] == [1.0, 0.0]

@@ -168,7 +168,7 @@ class Timed:
 def measure_vllm(folder: Path, size: str) -> None:
     """Print tokens/s of both ways to repeat a call, in turns, whether they repeat, and seconds of sync, sleep, wake."""
     sizes, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompts = [tokenizer(row["prompt"]).input_ids for row in read_lines(folder / "train.jsonl")]

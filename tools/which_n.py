@@ -52,8 +52,8 @@ from trainer.files import write
 from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
+from trainer.progress import seed_of
 from trainer.report import short
-from trainer.rollouts import seed_of
 from trainer.settings import TINY, Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator

@@ -1,31 +1,32 @@
 """The plumbing of train.py, in the order of a run.
 
-settings.py    the settings, one line each
-command_line.py  from the command line, a recipe or an earlier run to their values
-exits.py       turns an exception into a sentence and an exit code
-objectives.py  finds the objective that --objective names, and tries it
-start.py       builds the objects of a run, compares engine and trainer
-pretrained.py  model and tokenizer, in the folder format of transformers
-problems.py    reads a file of problems, and checks each problem
-public_data.py the rows of public data sets and generators as problems
-data.py        the problems of a run, from all sources, as prompts that fit the model
-text.py        a prompt in tokens, and the tokens that a response's text leaves out
-progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
-rollouts.py    stages 2 and 3: roll_out; the thread that judges
-outcomes.py    their results: Rollout, Outcomes
+settings.py       the settings, one line each
+command_line.py   from the command line, a recipe or an earlier run to their values
+exits.py          turns an exception into a sentence and an exit code
+objectives.py     finds the objective that --objective names, and tries it
+start.py          builds the objects of a run, compares engine and trainer
+pretrained.py     model and tokenizer, in the folder format of transformers
+problems.py       reads a file of problems, and checks each problem
+public_data.py    the rows of public data sets and generators as problems
+data.py           the problems of a run, from all sources, as prompts that fit the model
+text.py           a prompt in tokens, and the tokens that a response's text leaves out
+progress.py       stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
+rollouts.py       stages 2 and 3: roll_out; the thread that judges
+outcomes.py       their results: Rollout, Outcomes
 micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `score`
-policy.py      the policy as the loss sees it: log-probs of response tokens
-head.py        log-probs from hidden states, without all logits
-sharding.py    FSDP2
-adapters.py    low-rank adapters beside frozen weights: --lora_rank
-offload.py     moments and reference in host memory: --offload
-run.py         stage 9: the folder of a run, logs, checkpoints, resume
-memory.py      peak memory of the stages, and which flags help after an out-of-memory error
-count.py       the memory of an update, counted from the model's config
-metrics.py     the numbers of a step and of an evaluation, and warnings about them
-report.py      the console, and curves.png
-pictures.py    the style of all pictures
-files.py       text files that are replaced as a whole, JSON lines, CSV
+policy.py         the policy as the loss sees it: log-probs of response tokens
+head.py           log-probs from hidden states, without all logits
+sharding.py       FSDP2
+adapters.py       low-rank adapters beside frozen weights: --lora_rank
+offload.py        moments and reference in host memory: --offload
+run.py            stage 9: the folder of a run, its logs, when it writes a checkpoint, how a killed run continues
+checkpoints.py    the tensors of a checkpoint
+memory.py         peak memory of the stages, and which flags help after an out-of-memory error
+count.py          the memory of an update, counted from the model's config
+metrics.py        the numbers of a step and of an evaluation, and warnings about them
+report.py         the console, and curves.png
+pictures.py       the style of all pictures
+files.py          text files that are replaced as a whole, JSON lines, CSV
 
 Importing this package has no effect on the process; `prepare` has.
 """

@@ -237,6 +237,17 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
     return recipe
 
 
+def recipes_of_run(config: Config) -> dict[str, Any]:
+    """Return recipe.json of the model that a run trains: the run's values, for other recipes those of an evaluation."""
+    source = f"as in the run {config.name}"
+    values = {name: getattr(config, name, None) for name in brorl.RECIPES[config.recipe]}
+    if config.lora_rank:
+        values["learning_rate"] = None  # a recipe's rate is for all weights
+    settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
+    recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
+    return recipes | {config.recipe: settings}
+
+
 # ------------------------------------------------------------------------------------------------------- the checks
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
-from trainer.exits import Refusal
+from trainer.exits import Refusal, refusing
 from trainer.text import turn_end
 
 
@@ -128,3 +131,29 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
             "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
         )
     return tuple(sorted(tokens))
+
+
+def try_to_save(model, tokenizer) -> str:
+    """Write what the end of a run writes, without weights, to a temporary folder. Raises Refusal.
+
+    Returns a note if the generation config had to be repaired: transformers reads one that it does not write.
+    """
+    note = ""
+    with tempfile.TemporaryDirectory() as folder, refusing("the final model could not be written: "):
+        try:
+            model.generation_config.save_pretrained(folder)
+        except ValueError:
+            model.generation_config.do_sample = True
+            note = "generation_config.json has values for sampling and do_sample false; the run writes do_sample true"
+        model.save_pretrained(folder, state_dict={})
+        tokenizer.save_pretrained(folder)
+    return note
+
+
+def save_model(folder: Path, model, weights: dict[str, Tensor], tokenizer) -> None:
+    """Write a model with these weights, in float32, and its tokenizer. --lora_rank has frozen weights in bfloat16."""
+    weights = {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in weights.items()}
+    model.save_pretrained(folder, state_dict=weights)
+    model.config.dtype = torch.float32  # save_pretrained writes the type of the frozen weights
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -5,6 +5,7 @@ A run needs no random state: every draw derives from the seed, the step and a po
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from trainer.exits import Refusal
 from trainer.outcomes import Outcomes
-from trainer.rollouts import seed_of
 from trainer.settings import Config
 from verify import Problem
 
@@ -110,3 +110,8 @@ class Progress:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout (--resume)")
+
+
+def seed_of(use: str, *parts: int) -> int:
+    """A 62-bit seed that differs for every use and every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr((use, *parts)).encode()).digest()[:8], "big") >> 2

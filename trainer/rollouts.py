@@ -6,7 +6,6 @@ prompt. Prompt seed and rollout number fix the tokens, so a step is the same on 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -151,8 +150,3 @@ class Judge:
                 raise Refusal(f"repair kind {kind}: it must answer to any text, also to nonsense (its error is above)")
             with refusing(f"kind {kind} pays {verdict.reward:g} for nonsense: --objective "):
                 self.objective.advantages(torch.tensor([[verdict.reward, 1.0]]))
-
-
-def seed_of(use: str, *parts: int) -> int:
-    """A 62-bit seed that differs for every use and every combination of its parts."""
-    return int.from_bytes(hashlib.sha256(repr((use, *parts)).encode()).digest()[:8], "big") >> 2

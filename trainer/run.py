@@ -16,28 +16,21 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import textwrap
 import time
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
-import brorl
 from engines.model import whole_tensors
-from trainer.command_line import check_same_run
+from trainer.checkpoints import read_state, state_of, write_state
+from trainer.command_line import check_same_run, recipes_of_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
@@ -45,6 +38,7 @@ from trainer.memory import Peak, largest, peak, restart, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
+from trainer.pretrained import save_model
 from trainer.progress import Progress
 from trainer.report import Console, change, draw_curves
 from trainer.settings import Config
@@ -160,7 +154,7 @@ class Run:
         for is_kept in (True, False):
             for p in (kept == is_kept).nonzero().flatten().tolist()[:1]:
                 order = outcomes.reward[p].sort(descending=True, stable=True).indices.tolist()
-                own = {r.number: described(r) for r in rollouts if r.prompt_index == p}
+                own = {r.number: sample_of(r) for r in rollouts if r.prompt_index == p}
                 best_and_worst = [order[0], order[-1]]
                 found = dict(gather_object([(k, own[k]) for k in best_and_worst if k in own]))
                 for k in best_and_worst:
@@ -175,7 +169,7 @@ class Run:
         row |= {"response_tokens": outcomes.length.double().mean(-1).tolist()}
         self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})
         for r in [r for r in rollouts if r.number == 0][:4]:
-            self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
+            self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | sample_of(r))
         for source, part in sources:
             self.console.say_scores(source[-13:], part)
         self.console.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
@@ -202,9 +196,7 @@ class Run:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         try:
-            with unwrapped():
-                state = state_of(policy, optimizer, ref_policy)
-                dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
+            write_state(aside, state_of(policy, optimizer, ref_policy))
         except (OSError, RuntimeError) as failure:  # on a full disk torch says "unexpected pos 704 vs 598"
             free = shutil.disk_usage(self.folder).free
             if free > FULL:
@@ -256,22 +248,10 @@ class Run:
         weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
-        # --lora_rank has frozen weights in bfloat16
-        weights = {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in weights.items()}
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
-        model.save_pretrained(aside, state_dict=weights)
-        model.config.dtype = torch.float32  # save_pretrained writes the type of the frozen weights of --lora_rank
-        model.config.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-        source = f"as in the run {self.config.name}"
-        values = {name: getattr(self.config, name, None) for name in brorl.RECIPES[self.config.recipe]}
-        if self.config.lora_rank:
-            values["learning_rate"] = None  # a recipe's rate is for all weights
-        settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
-        recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
-        recipes[self.config.recipe] = settings
-        write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
+        save_model(aside, model, weights, tokenizer)
+        write(aside / "recipe.json", json.dumps(recipes_of_run(self.config), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         rows = read_lines(self.folder / "metrics.jsonl")
@@ -290,56 +270,5 @@ class Run:
         self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/,\n  {', '.join(LOGS)}")
 
 
-def try_to_save(model, tokenizer) -> str:
-    """Write what the end of a run writes, without weights, to a temporary folder. Raises Refusal.
-
-    Returns a note if the generation config had to be repaired: transformers reads one that it does not write.
-    """
-    note = ""
-    with tempfile.TemporaryDirectory() as folder, refusing("the final model could not be written: "):
-        try:
-            model.generation_config.save_pretrained(folder)
-        except ValueError:
-            model.generation_config.do_sample = True
-            note = "generation_config.json has values for sampling and do_sample false; the run writes do_sample true"
-        model.save_pretrained(folder, state_dict={})
-        tokenizer.save_pretrained(folder)
-    return note
-
-
-def state_of(policy, optimizer, ref_policy) -> dict[str, Any]:
-    """Return the tensors of a checkpoint: the run's own, not copies. Sharded ones stay sharded.
-
-    The frozen weights of --lora_rank are left out: a resumed run reads them from --model again.
-    """
-    model, moments = get_state_dict(policy, optimizer)
-    named = policy.named_parameters(remove_duplicate=False)  # a tied head has two names
-    frozen = {name for name, p in named if not p.requires_grad}
-    parts = {"model": model} | ({} if ref_policy is None else {"reference": get_model_state_dict(ref_policy)})
-    kept = {part: {name: x for name, x in state.items() if name not in frozen} for part, state in parts.items()}
-    return kept | {"optimizer": moments}
-
-
-def read_state(folder: Path, state: dict[str, Any]) -> None:
-    """Fill the tensors of `state` from a checkpoint, each on its own device."""
-    with unwrapped():
-        dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
-
-
-@contextmanager
-def unwrapped() -> Iterator[None]:
-    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again.
-
-    Without torch.distributed torch warns that it writes a checkpoint of one process, which is meant.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            yield
-    except CheckpointException as failure:
-        cause, _ = next(iter(failure.failures.values()))
-        raise cause from failure
-
-
-def described(r: Rollout) -> dict[str, Any]:
+def sample_of(r: Rollout) -> dict[str, Any]:
     return {"prompt": r.problem.prompt, "response": r.text} | r.verdict._asdict()  # type: ignore[union-attr]

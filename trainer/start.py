@@ -30,11 +30,11 @@ from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
-from trainer.pretrained import load_model, stop_tokens
+from trainer.pretrained import load_model, stop_tokens, try_to_save
 from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
-from trainer.run import Run, try_to_save
+from trainer.run import Run
 from trainer.settings import Config
 from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
 
