@@ -173,7 +173,7 @@ class Engine(ABC):
         """End the engine. No collective operation may follow."""
 
 
-def check(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:
+def check_requests(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:
     """Raise ValueError for a request that cannot work. The message has the number of the request and the fix."""
     for i, (prompt, n, seed, first) in enumerate(requests):
         if not prompt or n < 1 or first < 0 or not 0 <= seed <= 2**62:
@@ -289,7 +289,9 @@ class TorchEngine(Engine):
     ) -> Iterator[tuple[int, Group]]:
         """Draw as `Engine.generate` says, short prompts first. After each chunk, yield the groups that are complete."""
         text_config = self.model.config.get_text_config()
-        check(requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None))
+        check_requests(
+            requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None)
+        )
         parts: list[list[Group]] = [[] for _ in requests]  # of each request, one for each of its chunks
         by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a chunk
         numbered = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
@@ -426,7 +428,7 @@ class VLLMEngine(Engine):
 
         vLLM gives rollout k the seed h + k. h is a hash of the request's seed, which keeps two requests apart.
         """
-        check(requests, sampling, self.vocabulary, self.positions)
+        check_requests(requests, sampling, self.vocabulary, self.positions)
         seeds = [(int(splitmix64(torch.tensor(request.seed))) & (2**62 - 1)) + request.first for request in requests]
         settings = [sampling_params(request.n, seed, sampling) for request, seed in zip(requests, seeds, strict=True)]
         self.wake()

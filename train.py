@@ -5,7 +5,7 @@ Read lab/loop.py first: the same nine stages in one short file and one process.
     python train.py                                    the embedded policy on a laptop's CPU, in minutes
     python train.py --recipe prorl                     the N = 16 baseline
     python train.py --model M --data D.jsonl --eval_data E.jsonl       your model; asks for the size of a step
-    python train.py --eval_only --model M              score a model, train nothing
+    python train.py --eval_only --model M              evaluate a model, train nothing
     python train.py --resume --name NAME               continue a run that was killed
     accelerate launch train.py                         the same on several processes (docs/training.md)
     python train.py --help                             every setting, and the values of the recipes
@@ -18,7 +18,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
-    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score; policy.py
+    6  log-probs     log π_old and log π_ref under the trainer           trainer/micro_batches.py: write_log_probs
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
     9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
@@ -76,7 +76,7 @@ from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress, seed_of
@@ -108,7 +108,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         run.log(metrics, progress)
         if run.save_due(progress):
             run.save(progress, policy, setup.optimizer, ref_policy)
-        progress.check()
+        progress.check_judged()
     run.finish(policy.model, setup.data.tokenizer)
 
 
@@ -147,10 +147,10 @@ def make_step(
         # 6: log-probs under the trainer before the first update
         with on_device(ref_policy, accelerator.device):  # with --offload it is in host memory
             for mini_batch in mini_batches:
-                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
+                entropy = write_log_probs(policy, mini_batch, "old_logp", temperature, accelerator)
                 sums.add({"entropy": entropy})
                 if ref_policy is not None:
-                    score(ref_policy, mini_batch, "ref_logp", temperature, accelerator)
+                    write_log_probs(ref_policy, mini_batch, "ref_logp", temperature, accelerator)
         run.lap("score")
 
         # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
@@ -185,7 +185,7 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config
     informative = int(L.informative(outcomes.correct, outcomes.counted).sum())
     missing = config.prompts_per_step - informative
     room = min(int(config.refill * config.prompts_per_step), problems) - len(outcomes)
-    if missing <= 0 or room <= 0 or outcomes.unjudged:
+    if missing <= 0 or room <= 0 or outcomes.none_judged:
         return 0
     tried = progress.tried + len(outcomes)
     p = max(progress.informative + informative, 0.5) / tried if tried else 1.0  # 0.5: none was informative yet

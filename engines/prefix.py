@@ -82,11 +82,12 @@ class PrefixDecoder:
 
     def _select(self, parent: Tensor) -> None:
         """Let row i continue the former row parent[i] (ascending). Drop the prompts that have no rows."""
-        kept, prompt = torch.unique(self.prompt[parent], return_inverse=True)
-        if len(kept) < len(self.lengths):
-            self.prompt_keys = [x[kept] for x in self.prompt_keys]
-            self.prompt_values = [x[kept] for x in self.prompt_values]
-            self.lengths, self.padding = self.lengths[kept], None if self.padding is None else self.padding[kept]
+        remaining, prompt = torch.unique(self.prompt[parent], return_inverse=True)
+        if len(remaining) < len(self.lengths):
+            self.prompt_keys = [x[remaining] for x in self.prompt_keys]
+            self.prompt_values = [x[remaining] for x in self.prompt_values]
+            self.lengths = self.lengths[remaining]
+            self.padding = None if self.padding is None else self.padding[remaining]
         self._assign_slots(prompt)
         for cache in (self.keys, self.values):
             for layer, old in cache.items():  # fewer rows than before need no new memory

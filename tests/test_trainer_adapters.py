@@ -21,7 +21,7 @@ from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
 from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.policy import Policy, agrees_with_logits
 from trainer.report import remarks_on_rate
 from trainer.start import build_models
@@ -182,7 +182,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     policy.share_prompts = share
     rollouts, _ = drawn(6, 8)
     batches = micro_batches(rollouts, 150, share, bf16)
-    score(policy, batches, "old_logp", 1.0, bf16)
+    write_log_probs(policy, batches, "old_logp", 1.0, bf16)
     for batch in batches:
         logp, _ = log_probs(policy.train(), batch, 1.0, bf16)
         assert logp.requires_grad and torch.equal(logp, batch.old_logp)

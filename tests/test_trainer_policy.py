@@ -21,7 +21,7 @@ from transformers import (
 
 import loss as L
 from trainer.head import chunked_logprobs
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.policy import Policy, difference_from_logits, has_unused_parameters, shares_prompts
 from trainer.settings import Config
 
@@ -113,7 +113,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     rollouts, _ = drawn(6, 8)
     batches = micro_batches(rollouts, 150, share, bf16)
     assert len(batches) > 2
-    total = score(policy, batches, "old_logp", 1.0, bf16)
+    total = write_log_probs(policy, batches, "old_logp", 1.0, bf16)
     for batch in batches:
         logp, _ = log_probs(policy, batch, 1.0, bf16)
         assert torch.equal(logp, batch.old_logp)

@@ -21,14 +21,14 @@ from verify import Verdict
 )
 def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_path, monkeypatch):
     """Makes impossible: a run on rollouts of other weights than the trained ones, or with a difference of NaN."""
-    own = start.score
+    own = start.write_log_probs
 
     def other(policy, *a):  # the trainer's log-probs are not those of the engine
         with torch.no_grad():
             policy.model.get_output_embeddings().weight.mul_(factor)
         return own(policy, *a)
 
-    monkeypatch.setattr(start, "score", other)
+    monkeypatch.setattr(start, "write_log_probs", other)
     # The advice is not the engine that runs.
     with pytest.raises(Refusal, match=r"^(?!.*--engine torch).*--max_engine_kl") if refused else nullcontext():
         set_up(tmp_path, max_engine_kl=limit)

@@ -41,7 +41,7 @@ from rollout import Request, Sampling, TorchEngine
 from trainer.exits import explained
 from trainer.head import chunked_logprobs
 from trainer.metrics import Sums
-from trainer.micro_batches import micro_batches, score
+from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.outcomes import Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
@@ -161,7 +161,7 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
     def step(share_prompts: bool) -> int:
         policy.share_prompts = share_prompts
         mini_batch = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
-        score(policy, mini_batch, "old_logp", 1.0, accelerator)
+        write_log_probs(policy, mini_batch, "old_logp", 1.0, accelerator)
         train.update(policy, optimizer, mini_batch, n * length, n, objective, config, accelerator, Sums(accelerator))
         return n
 

@@ -13,7 +13,7 @@ text.py           a prompt in tokens, and the tokens that a response's text leav
 progress.py       stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py       stages 2 and 3: roll_out; the thread that judges
 outcomes.py       their results: Rollout, Outcomes
-micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `score`
+micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `write_log_probs`
 policy.py         the policy as the loss sees it: log-probs of response tokens
 head.py           log-probs from hidden states, without all logits
 sharding.py       FSDP2

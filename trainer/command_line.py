@@ -136,7 +136,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     On --resume a setting that is not `given` keeps its value from the start of the run.
     """
     if config.resume and config.eval_only:
-        raise Refusal("--eval_only does not resume a run: score its model with --model runs/NAME/model")
+        raise Refusal("--eval_only does not resume a run: evaluate its model with --model runs/NAME/model")
     config.name = config.name or default_name(config)
     if config.name in (".", "..") or not re.fullmatch(r"[^/\\]+", config.name) or not config.name.isprintable():
         raise Refusal(

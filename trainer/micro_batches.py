@@ -85,7 +85,7 @@ def log_probs(policy: torch.nn.Module, micro_batch: MicroBatch, temperature: flo
 
 
 @torch.no_grad()
-def score(
+def write_log_probs(
     policy: torch.nn.Module, micro_batches: list[MicroBatch], name: str, temperature: float, accelerator
 ) -> Tensor:
     """Stage 6: write log π of each micro-batch's tokens into its field `name`. Returns this rank's sum of entropies."""

@@ -32,7 +32,7 @@ def load_objective(words: list[str]) -> L.Objective:
     except ValueError as mistake:
         raise ValueError(f"{spec} {' '.join(values)}: {mistake}; values have the form PARAMETER=NUMBER") from None
     try:
-        check(objective)
+        try_on_example(objective)
     except Exception as mistake:  # a user's function can fail in any way
         raise ValueError(f"{spec} fails on an example of two prompts: {type(mistake).__name__}: {mistake}") from mistake
     return objective
@@ -56,7 +56,7 @@ def objectives_of(path: Path) -> dict[str, L.Objective]:
         raise ValueError(f"{path} cannot be run: {type(mistake).__name__}: {mistake}") from mistake
 
 
-def check(objective: L.Objective) -> None:
+def try_on_example(objective: L.Objective) -> None:
     """Compute advantages and loss of an example. Raises an exception if a shape is wrong or a number is not finite."""
     rewards = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.5, 1.0, 0.0]])  # (P, N)
     advantages = objective.advantages(rewards)

@@ -50,7 +50,7 @@ class Outcomes:
         return len(self.reward)
 
     @property
-    def unjudged(self) -> bool:
+    def none_judged(self) -> bool:
         """Whether there are responses, and the judge timed out or crashed on each."""
         return len(self) > 0 and bool(torch.isin(self.reason, torch.tensor(FAILED)).all())
 
@@ -74,12 +74,12 @@ class Outcomes:
             row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated, 1
             table[:, r.prompt_index - prompts_before, r.number] += row
         whole = accelerator.reduce(torch.from_numpy(table).to(accelerator.device), "sum")
-        reward, correct, reason, length, truncated, number = whole.cpu()
-        if (number != 1).any():
-            p, k = (number != 1).nonzero()[0].tolist()
+        reward, correct, reason, length, truncated, times = whole.cpu()
+        if (times != 1).any():
+            p, k = (times != 1).nonzero()[0].tolist()
             raise Refusal(
-                f"the engine returned rollout {k} of prompt {p} {number[p, k]:.0f} times instead of once, and "
-                f"{int((number != 1).sum())} of {number.numel()} rollouts in all: this is a fault of the engine"
+                f"the engine returned rollout {k} of prompt {p} {times[p, k]:.0f} times instead of once, and "
+                f"{int((times != 1).sum())} of {times.numel()} rollouts in all: this is a fault of the engine"
             )
         truncated = truncated.bool()
         counted = ~truncated if mask_truncated else torch.ones_like(truncated)

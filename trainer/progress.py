@@ -103,11 +103,11 @@ class Progress:
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(kept.sum())
-        self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
+        self.unjudged = self.unjudged + 1 if outcomes.none_judged else 0
         self.seconds = seconds
 
-    def check(self) -> None:
-        """Raise Refusal if the run cannot learn any more."""
+    def check_judged(self) -> None:
+        """Raise Refusal if no response of the last steps was judged: the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout (--resume)")
 

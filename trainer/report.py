@@ -30,7 +30,7 @@ def introduction(config: Config, origins: dict[str, str], data: Data, policy, en
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters{share}",
         "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
-        "problems": f"{len(data.problems):,} to train on, {held_out(data)} held out",
+        "problems": f"{len(data.problems):,} to train on, {count_held_out(data)} held out",
         "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
         "budget": ", ".join(f"{limit:,.10g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
@@ -54,7 +54,7 @@ def introduction(config: Config, origins: dict[str, str], data: Data, policy, en
     return "\n".join([*lines, *(f"  note: {remark}" for remark in notes)])
 
 
-def held_out(data: Data) -> str:
+def count_held_out(data: Data) -> str:
     """The number of held-out problems, and of each source if --eval_problems has chosen some of them."""
     count = f"{len(data.held_out):,}"
     if len(data.held_out) == data.available:

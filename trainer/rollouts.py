@@ -137,7 +137,7 @@ class Judge:
             timeout_s=self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
         )  # fmt: skip
 
-    def check(self, problems: list[Problem]) -> None:
+    def check_kinds(self, problems: list[Problem]) -> None:
         """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
         example = {problem.kind: problem for problem in reversed(problems)}
         nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"

@@ -48,7 +48,7 @@ class Config:
     name: str = setting(None, "folder of the run [by recipe, model and seed]")
     output_dir: str = setting("runs", "folder of all runs [runs]", free=True)
     resume: bool = setting(False, "continue the run of this name", free=True)
-    eval_only: bool = setting(False, "score the model on --eval_data, train nothing")
+    eval_only: bool = setting(False, "evaluate the model on --eval_data, train nothing")
     seed: int = setting(0, "of problem order, sampling and mini-batches", low=0)
     max_steps: int = setting(None, "steps of the run", free=True, also=["epochs"])
     max_hours: float = setting(None, "stop after these hours, with a last evaluation", free=True)
@@ -84,7 +84,7 @@ class Config:
     eval_every: int = setting(
         None, "steps between evaluations; 0: first and last", group="evaluation", low=0, free=True
     )
-    eval_problems: int = setting(None, "held-out problems to score, a fixed choice [all]")
+    eval_problems: int = setting(None, "held-out problems to evaluate on, a fixed choice [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
     eval_temperature: float = setting(None, "temperature of an evaluation", low=0)
     eval_top_p: float = setting(None, "top-p of an evaluation", high=1)

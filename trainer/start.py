@@ -26,7 +26,7 @@ from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.data import Data, load
 from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
-from trainer.micro_batches import micro_batches, score
+from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
@@ -63,13 +63,13 @@ class Setup(NamedTuple):
         accelerator.wait_for_everyone()
         self.engine.close()
         accelerator.end_training()
-        KEPT.append(self)
+        ENDED.append(self)
 
 
 WEIGHT_DECAY = 0.01  # of AdamW; not in the paper: torch's default
 ALPHA = 32.0  # α: the adapters of --lora_rank R count α / R times
 LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
-KEPT: list[Setup] = []  # of the runs that have ended: see Setup.close
+ENDED: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
 def start_accelerator(config: Config) -> Accelerator:
@@ -128,7 +128,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     run, progress = Run(config, accelerator, data), Progress()
     objective = load_objective(config.objective)
     judge = Judge(data.tokenizer, config, objective)
-    judge.check([*data.problems, *data.held_out])
+    judge.check_kinds([*data.problems, *data.held_out])
 
     # The trainer allocates its memory first, and the engine takes its share of the rest.
     policy, ref_policy, engine_model = build_models(config, accelerator, data)
@@ -224,7 +224,7 @@ def agreement(
     rollouts, _ = roll_out(engine, problems, n, [*range(len(problems))], sampling, judge, accelerator)
     engine.sleep()
     batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
-    score(policy, batches, "old_logp", config.temperature, accelerator)
+    write_log_probs(policy, batches, "old_logp", config.temperature, accelerator)
     old, sampled = (torch.cat([getattr(x, name) for x in batches]) for name in ("old_logp", "engine_logp"))
     total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
     tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
