@@ -31,7 +31,7 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
     assert row == Row("x", 8, 1, "things/s", 4)
 
 
-@pytest.mark.parametrize("part", ["rollout", "shared_prompt"])
+@pytest.mark.parametrize("part", ["rollout", "hand_over", "shared_prompt"])
 def test_a_part_compares_with_the_plain_way(part):
     """Makes impossible: a part that fails, or a row without one of its ways."""
     rows = list(PARTS[part](SMALL))

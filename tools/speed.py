@@ -6,6 +6,7 @@
     part            ours                                               plain
     log_probs       trainer/head.py: chunked_logprobs                  log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
+    hand_over       rollout.py: Group, from engine to micro-batch      lists of Python's numbers in between
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
 
 Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
@@ -37,7 +38,7 @@ from torch import Tensor
 
 import loss as L
 import train
-from rollout import Request, Sampling, TorchEngine
+from rollout import Group, Request, Sampling, TorchEngine
 from trainer.exits import explained
 from trainer.head import chunked_logprobs
 from trainer.metrics import Sums
@@ -45,6 +46,7 @@ from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.outcomes import Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
+from trainer.rollouts import rollouts_of
 from trainer.settings import TINY, Config
 from trainer.text import encode
 from verify import Problem
@@ -55,10 +57,10 @@ class Sizes:
     """The work of a turn."""
 
     turns: int = 3
-    tokens: int = 1024  # log_probs, with random weights of Qwen2 0.5B's sizes
+    tokens: int = 1024  # log_probs, with random weights of Qwen2 0.5B's sizes; hand_over: tokens of a response
     samples: int = 2048  # rollout, at N = 16 and 512
     response: int = 8  # tokens of a response, in rollout
-    rows: int = 512  # most rollouts that model.generate samples at the same time
+    rows: int = 512  # most rollouts that model.generate samples at the same time; hand_over: N
     rollouts: int = 128  # shared_prompt: N
     prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
 
@@ -142,6 +144,27 @@ def rollout(size: Sizes) -> Iterator[Row]:
         yield compare(f"rollout, N = {n}, {len(some[0])}-token prompts", "samples/s", size.turns, ours, plain)
 
 
+# ---------------------------------------------------------------------------------------------------- hand_over
+
+
+def hand_over(size: Sizes) -> Iterator[Row]:
+    n, length, accelerator = size.rows, size.tokens, Accelerator(cpu=True)
+    tokens = torch.randint(50_000, (n, length), dtype=torch.int32)
+    full, false = torch.full((n,), length), torch.zeros(n, dtype=torch.bool)
+    drawn = Group([1] * 32, tokens, torch.randn(n, length), full, false)
+
+    def cut(group: Group) -> int:
+        rollouts = list(rollouts_of(group, Problem("", "math", ""), 0, 0))
+        micro_batches(rollouts, Config.max_tokens_per_micro_batch, True, accelerator)
+        return n * length
+
+    def plain() -> int:
+        return cut(Group.of(drawn.prompt, drawn.responses, drawn.logprobs, ["stop"] * n))
+
+    what = f"hand-over, {n} x {length:,} tokens"
+    yield compare(what, "tokens/s", size.turns, lambda: cut(drawn), plain)
+
+
 # ------------------------------------------------------------------------------------------------ shared_prompt
 
 
@@ -171,7 +194,7 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
 
 # ------------------------------------------------------------------------------------------------------ the table
 
-PARTS = {"log_probs": log_probs, "rollout": rollout, "shared_prompt": shared_prompt}
+PARTS = {"log_probs": log_probs, "rollout": rollout, "hand_over": hand_over, "shared_prompt": shared_prompt}
 
 
 def digits(x: float) -> str:
@@ -189,11 +212,11 @@ def main(argv: list[str] | None = None) -> None:
     transformers.logging.disable_progress_bar()
     print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
           f"Python {platform.python_version()}, torch {torch.__version__}")  # fmt: skip
-    print(f"{'':38} {'ours':>9} {'plain':>9} {'unit':10} {'ratio':>6}")
+    print(f"{'':38} {'ours':>10} {'plain':>10} {'unit':10} {'ratio':>6}")
     for part in parts or PARTS:
         torch.manual_seed(0)
         for what, ours, plain, unit, ratio in PARTS[part](Sizes()):
-            print(f"{what:38} {digits(ours):>9} {digits(plain):>9} {unit:10} {ratio:6.2f}", flush=True)
+            print(f"{what:38} {digits(ours):>10} {digits(plain):>10} {unit:10} {ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":
