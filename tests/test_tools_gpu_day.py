@@ -11,12 +11,12 @@ from transformers import AutoConfig, AutoTokenizer
 
 import rollout
 import train
+from kinds.users import load_rewards
 from rollout import Group, Request, Sampling
 from sandbox.pool import restart
 from tools import gpu_day
 from tools.gpu_day import SHAPES, Timed, compare_runs, table, train_within, unseeded, versions, write_model
 from trainer.count import GIB
-from trainer.problems import load_rewards
 from verify import KINDS, verify
 
 
