@@ -125,20 +125,8 @@ SPELLED_NUMBERS |= {tens + mark + one: SPELLED_NUMBERS[tens] + SPELLED_NUMBERS[o
                     for tens in [*SPELLED_NUMBERS][-8:] for one in [*SPELLED_NUMBERS][1:10]}  # fmt: skip
 ORDINALS = ("th", "st", "nd", "rd")
 ARTICLES = ("a", "an", "the")
-FILLERS = {
-    *ARTICLES,
-    "of",
-    "to",
-    "in",
-    "due",
-    "energy",
-    "heat",
-    "(",
-    ")",
-    "_",
-    "{",
-    "}",
-}  # in the words behind a unit: to the right, right
+# Of the words behind a unit: `to the right` is `right`
+FILLERS = {*ARTICLES, "of", "to", "in", "due", "energy", "heat", "(", ")", "_", "{", "}"}
 APPROX = r"\approx"
 APPROXIMATELY = (APPROX, "approximately", "approx", "about")
 MODIFIERS = ("more", "positive")  # before a counted noun: 5 more apples. But 5 more, and 5 more than 3, are no 5
