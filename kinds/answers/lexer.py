@@ -11,7 +11,7 @@ sizes, colours, \left, \displaystyle, $. So every rule of the grammar sees one s
     xy   \text{xy}   \sin x   sin x              a run xy   a word xy   \sin and a run x   \sin and a run x
 
 A `run` has the letters that stand together in a formula: xy is x times y. A `word` is upright, as in \text{cm}: it is a
-unit, a name or prose. This difference is all that the lexer knows about meaning.
+unit, a name or prose.
 
 tables.py has the other spellings of a sign. To add a command that only changes the look, add it to DECORATION. The time
 is linear in the text: each character is looked at a bounded number of times.

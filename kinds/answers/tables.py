@@ -11,11 +11,11 @@ an environment of a matrix      its name to MATRICES
 a unit                          its symbol and its other names, without the plural's s, to OTHER, or to SI if it takes
                                 prefixes. If it is a product of other units, add it to COMPOUND
 a currency                      its unit, and its symbol to CURRENCIES. If a sign writes it, add the sign to IN_UNITS
-a word that changes a value     it to CHANGING, or to FOREIGN if it is not English. No rule skips it: 5 dozen, 8 万,
-                                about 8. Words in no table, as 8 eggs and 8 years old have them, only name what is
-                                counted
-a script                        its name in Unicode to SCRIPTS, and its words that change a value to FOREIGN. Words in
-                                other scripts are unreadable
+a word that changes a value     it to CHANGING, or to FOREIGN_WORDS if it is not English. No rule skips it: 5 dozen,
+                                8 万, about 8. Words in no table, as 8 eggs and 8 years old have them, only name what
+                                is counted
+a script                        its name in Unicode to SCRIPTS, and its words that change a value to FOREIGN_PARTS.
+                                Words in other scripts are unreadable
 """
 
 # Sign -> its other spellings.

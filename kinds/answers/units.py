@@ -13,9 +13,9 @@ A noun is any words that cannot change the value (5 eggs, 8 years old, 3 cups of
 none. A direction is "to the right" in 6 m/s to the right. Words behind a unit stay in the tree: two answers that both
 have some must have the same, so 5 kJ released is not 5 kJ absorbed.
 
-The hard question of the grammar is whether letters behind a value are its unit or a factor: 5 m, 5 cm, 5x, 5 m/s. The
-table STARTS_UNIT answers it. A unit is looked for at most MAX_TAIL tokens ahead, so the time of the whole grammar is
-linear in the text.
+The hard question of the grammar is whether letters behind a value are its unit or a factor: 5 m, 5 cm, 5x, 5 m/s.
+`starts_unit` answers it, by the table STARTS_UNIT for all but a few forms. A unit is looked for at most MAX_TAIL tokens
+ahead, so the time of the whole grammar is linear in the text.
 """
 
 import re
