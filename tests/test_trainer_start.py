@@ -73,7 +73,7 @@ def test_launches_that_cannot_work_are_refused(kind, asked, steps, named, monkey
     """Makes impossible: a launcher's setting that is ignored; a rank that may not generate for as long as it needs;
     gradients that DDP holds twice; attention that depends on whether vLLM is installed.
     """
-    launched = mock.Mock(gradient_accumulation_steps=steps)
+    launched = mock.Mock(gradient_accumulation_steps=steps, num_processes=1)
     launched.distributed_type.value = kind
     monkeypatch.setattr(start, "Accelerator", accelerator := mock.Mock(return_value=launched))
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", asked)
@@ -83,6 +83,15 @@ def test_launches_that_cannot_work_are_refused(kind, asked, steps, named, monkey
         group, ddp = accelerator.call_args.kwargs["kwargs_handlers"]
         assert group.timeout >= timedelta(hours=3) and ddp.gradient_as_bucket_view
         assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_processes_that_do_not_find_each_other_are_refused(monkeypatch):
+    """Makes impossible: torchrun on a CPU whose processes each train alone, in one folder."""
+    monkeypatch.setattr(start, "Accelerator", lambda **options: mock.Mock(num_processes=1))
+    for name, value in {"LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refusal, match="ACCELERATE_USE_CPU"):
+        start.start_accelerator(Config())
 
 
 @pytest.mark.parametrize("given, asked, native, want", [

@@ -28,6 +28,7 @@ export PYTHONUNBUFFERED=1
 card_mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -1)
 cards=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 have_vllm=$(python -c "import importlib.util as util; print('yes' if util.find_spec('vllm') else '')")
+[ "$card_mib" ] || export ACCELERATE_USE_CPU=true # else two processes on a CPU do not find each other
 [ "$card_mib" ] || [ "$tiny" ] || { echo "no NVIDIA GPU here: TINY=1 runs tiny sizes on a CPU" && exit 2; }
 
 finish() { # PART EXIT SECONDS: the line of a part, in place of its last one

@@ -162,9 +162,10 @@ def change(rows: list[dict]) -> str:
         return ""
     (first, error), (last, last_error) = scores[0], scores[-1]
     limit = 3 * max(error, last_error)
-    decided = "more" if abs(last - first) > limit else "not more"
-    word = "rose" if last > first else "fell" if last < first else "stayed"
-    return f"held-out pass@1 {word} from {first:.3f} to {last:.3f}, {decided} than 3 standard errors ({limit:.3f})"
+    if first == last:
+        return f"held-out pass@1 is {last:.3f}, as at the start"
+    word, decided = "rose" if last > first else "fell", "more" if abs(last - first) > limit else "not more"
+    return f"held-out pass@1 {word} from {first:.3f} to {last:.3f}, by {decided} than 3 standard errors ({limit:.3f})"
 
 
 def duration(seconds: float) -> str:

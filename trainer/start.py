@@ -85,6 +85,12 @@ def start_accelerator(config: Config) -> Accelerator:
     mixed_precision = "bf16" if config.precision == "bfloat16" else "no"
     with refusing("Accelerate cannot start: "):
         accelerator = Accelerator(mixed_precision=mixed_precision, kwargs_handlers=options)
+    started = int(os.environ["WORLD_SIZE"]) if "LOCAL_RANK" in os.environ else 1
+    if started > 1 and accelerator.num_processes == 1:
+        raise Refusal(
+            f"{started} processes were started, and Accelerate does not join them: on a CPU set "
+            "ACCELERATE_USE_CPU=true, or start with accelerate launch"
+        )
     if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
         raise Refusal(f"Accelerate is set to {accelerator.distributed_type.value}: use one process, DDP or FSDP2")
     if accelerator.gradient_accumulation_steps != 1:
