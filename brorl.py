@@ -272,7 +272,6 @@ BRORL = PRORL | {
 }
 
 RECIPES = {"brorl": BRORL, "prorl": PRORL}
-PASS_RATE = {"brorl": 0.62, "prorl": 0.41}  # table 2: the share of prompts that dynamic sampling keeps
 
 
 # ------------------------------------------------------------------------------------ argument checks

@@ -112,7 +112,6 @@ OPTIONAL = {
     "datasets": "datasets", "gguf": "gguf", "IPython": "ipython", "jupytext": "jupytext", "langdetect": "langdetect",
     "markdown_it": "markdown-it-py", "reasoning_gym": "reasoning-gym", "triton": "triton", "trl": "trl",
 }  # fmt: skip
-PIP_NAMES = {"PIL": "pillow"}
 
 
 def test_every_imported_package_is_declared():
@@ -132,4 +131,4 @@ def test_every_imported_package_is_declared():
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.split(".")[0])
     packages = imported - ours - sys.stdlib_module_names
-    assert {PIP_NAMES.get(name, name) for name in packages - OPTIONAL.keys()} <= declared
+    assert packages - OPTIONAL.keys() <= declared
