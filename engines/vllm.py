@@ -59,8 +59,8 @@ def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float,
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
     if fused := [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]:
         raise ValueError(
-            f"{type(model).__name__} has all experts of a layer in one weight ({fused[0]}), which vLLM has not: "
-            "use --engine torch, or a model without experts"
+            f"{type(model).__name__} has all experts of a layer in one weight ({fused[0]}), a form that vLLM cannot "
+            "load: use --engine torch, or a model without experts"
         )
     vllm, platform = import_vllm(model.device.type, dtype)
     several = dist.is_initialized() and dist.get_world_size() > 1

@@ -1,4 +1,4 @@
-"""Our own checks of Reasoning Gym's puzzles whose answer is a list of moves. (kinds/logic.py, `CHECKS`)
+"""Our checks of four puzzles of Reasoning Gym that a list of moves solves. (kinds/logic.py, `CHECKS`)
 
 The package's simulators skip a move that is impossible: a car that stands in the way, a wall, a button that is off, a
 box that is not there. Then a text with every possible move, or a random walk, solves many puzzles without reasoning.
@@ -76,7 +76,7 @@ def _boxes(squares: dict[str, list[str]]) -> int:
 
 
 def opens_lock(answer: str, entry: dict[str, Any]) -> float:
-    """quantum_lock: 1 if as many presses as the entry's answer has reach the target, 0.5 if more do.
+    """quantum_lock: 0.5 for presses that reach the target, 1 if they are also as many as in the entry's answer.
 
     A button that the light switches off cannot be pressed.
     """

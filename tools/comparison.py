@@ -1,6 +1,6 @@
 """The arms of an experiment side by side: the table, each prediction beside its measurement, the picture.
 
-Arms are compared where the shorter of both ends, by linear interpolation between evaluations. "undecided": the 95%
+Two arms are compared at the end of the shorter one, by linear interpolation between evaluations. "undecided": the 95%
 Welch interval includes 0 (for a ratio: the interval of the logarithms), or an arm has one seed.
 """
 

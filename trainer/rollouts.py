@@ -70,8 +70,8 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 class Judge:
     """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
 
-    seconds: of judging ("judge"), and of those the seconds after this rank's last rollout, in which the run waits
-    ("wait_for_judge"). `Run.lap` takes them.
+    seconds: "judge" is the time of judging, "wait_for_judge" its part after this rank's last rollout, when the run
+    waits. train.py clears them when a step begins, and `Run.lap` writes them to timing.jsonl.
     """
 
     def __init__(self, tokenizer, config: Config, objective: Objective = OBJECTIVES["brorl"]):

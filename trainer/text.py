@@ -57,7 +57,7 @@ def turn_end(tokenizer) -> int | None:
     return special[0] if special else None
 
 
-# Of the process that tries a chat template: processor seconds, bytes beyond what the trainer has, and prompts.
+# Limits of the process that tries a chat template: processor seconds, bytes in addition to the trainer's, prompts.
 TEMPLATE_S, TEMPLATE_BYTES, TEMPLATE_PROMPTS = 60, 2**31, 1_000
 
 
