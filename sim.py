@@ -31,7 +31,7 @@ The paper leaves these choices open, wholly or in part:
 3. The correct tokens are the first 10,000. The anchor z_0 is one of them.
 4. The anchor, at logit 5 as in the paper, is trained like any other token.
 
-docs/paper.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
+docs/paper.md has the measurements beyond Figure 3.
 """
 
 import argparse

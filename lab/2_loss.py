@@ -51,7 +51,7 @@ ask()
 # %% [markdown]
 # ## 2. The loss and its gradient
 #
-# The embedded policy draws 64 rollouts of each of 32 problems. They form one mini-batch, and no update came before.
+# The tiny policy draws 64 rollouts of each of 32 problems. They form one mini-batch, and no update came before.
 #
 # **Write down:** the loss, to one digit. The norm of its gradient: 0, or not? After eight updates on these rollouts: is
 # the loss above 0, or below? Does log π of right rollouts rise, of wrong ones fall?

@@ -1,6 +1,6 @@
 """The training loop of section 4.2 in one file and one process: the nine stages of train.py.
 
-    python lab/loop.py                          the embedded policy, N = 64, 20 steps; 75 s of one core
+    python lab/loop.py                          the tiny policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --objective cispo        another objective, or other advantages: lab/variants.py
     python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
@@ -35,7 +35,7 @@ from lab import variants
 from rollout import Group, Request, Sampling, TorchEngine
 from verify import Problem, verify_batch
 
-TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the tiny policy and its problems
 OBJECTIVES = L.OBJECTIVES | variants.OBJECTIVES
 KL_COEF = float(brorl.BRORL["kl_coef"].value)  # β
 METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")

@@ -1,4 +1,4 @@
-"""docs/n.html: its formulas against brorl.py, loss.py and tools/which_n.py, its figures, and a visit in a browser."""
+"""docs/n.html: its formulas against brorl.py, loss.py and tools/noise_law.py, its figures, and a visit in a browser."""
 
 import csv
 import math
@@ -227,7 +227,7 @@ def test_values_can_be_typed_and_pasted(visit):
         page.press("#typed-N", "Enter")
         assert page.input_value("#typed-N") == taken and f"groups of {taken} rollouts" in sentence(page, "group")
     page.select_option("#data", "pasted")
-    assert "Paste pass rates" in sentence(page, "reach") and "NaN" not in page.inner_text("main")
+    assert "Paste values of pass@1" in sentence(page, "reach") and "NaN" not in page.inner_text("main")
     page.fill("#rates", "0.5, 8/16\n0/16; 1, 17/16 30")
     assert page.inner_text("#data-note").startswith("4 prompts. 2 numbers ignored")
     share = (0.5 + noise_law.kept_share([8, 0], 16, 2) * 2) / 4  # N = 2; p = 1 is never informative
