@@ -77,10 +77,11 @@ def test_the_peak_of_a_process_grows_with_its_memory():
     before = process_peak()
     now = 1024 * int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
     room = before - now + 2**26
-    block = bytearray(b"x" * room)
+    block = b"x" * room
     after = process_peak()
     del block
-    assert before + 2**25 < after < before + 2 * room + 2**26 and process_peak() == after
+    assert before + 2**25 < after < before + 2**27
+    assert abs(process_peak() - after) < 2**24  # Linux counts pages in batches
 
 
 def test_the_stages_of_a_run_have_a_peak(finished):

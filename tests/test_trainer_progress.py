@@ -7,6 +7,7 @@ import torch
 from helpers import outcomes
 
 from trainer.progress import Progress, seed_of
+from trainer.settings import Config
 from verify import Problem
 
 PROBLEMS = [Problem(str(i), "math", "1") for i in range(7)]
@@ -29,6 +30,14 @@ def test_every_problem_comes_once_per_epoch():
     assert (
         taken(Progress(position=5, position_of_step=5), 2) == whole[5:7] and taken(Progress(), 7, seed=1) != whole[:7]
     )
+
+
+def test_the_limits_that_a_run_has_reached():
+    """Makes impossible: a second job of a run whose hours are spent, and a message that names another limit."""
+    config = Config(max_steps=None, max_hours=2.0, max_samples=500)
+    assert Progress(step=9, samples=499, seconds=7199).reached(config) == []
+    assert Progress(step=9, samples=10, seconds=7200).reached(config) == ["max_hours"]
+    assert Progress(samples=500, seconds=9000).reached(config) == ["max_hours", "max_samples"]
 
 
 def test_a_step_never_draws_a_problem_twice():

@@ -60,11 +60,14 @@ class Progress:
         """Remember where the step begins in the order of the problems: a step draws no problem twice."""
         self.position_of_step = self.position
 
+    def reached(self, config: Config) -> list[str]:
+        """The limits of the run that are reached. Ranks agree: their counts are equal."""
+        spent = {"max_steps": self.step, "max_hours": self.seconds / 3600, "max_samples": self.samples}
+        return [name for name, x in spent.items() if x >= (getattr(config, name) or math.inf)]
+
     def spent(self, config: Config) -> bool:
-        """Whether --max_steps, --max_hours or --max_samples is reached. Ranks agree: their counts are equal."""
-        limits = (config.max_steps, config.max_hours, config.max_samples)
-        spent = (self.step, self.seconds / 3600, self.samples)
-        return any(x >= (limit or math.inf) for x, limit in zip(spent, limits, strict=True))
+        """Whether a limit of the run is reached."""
+        return bool(self.reached(config))
 
     def due(self, every: int, config: Config) -> bool:
         """Return True if an action is due that happens every `every` steps and at the end of the run."""

@@ -219,9 +219,8 @@ class Run:
         if newest and (newest / "complete").exists():
             progress = Progress.read(newest)
             if progress.spent(self.config):
-                self.console.say(
-                    f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it"
-                )
+                limits = " and ".join(f"--{name}" for name in progress.reached(self.config))
+                self.console.say(f"{self.folder} is complete at step {progress.step}: a higher {limits} continues it")
                 self.accelerator.end_training()
                 sys.exit()
 
