@@ -74,21 +74,19 @@ def test_a_function_that_asks_for_the_length(tmp_path):
     assert rewards == {"long": [0.5, 0.7, 0.5, 0.0], "cut": [-1.0, 7.0, 5.0, 0.0], "plain": [1.0] * 4}
 
 
-REWARDS_OF_THE_PAGE = [
-    ("soft_overlong", "\\boxed{5}", 100, 1.0, True), ("soft_overlong", "\\boxed{4}", 14_336, -0.5, False),
-    ("soft_overlong", "\\boxed{4}", 20_000, -1.0, False), ("cosine_length", "\\boxed{5}", 4_096, 0.75, True),
-    ("cosine_length", "\\boxed{5}", 8_192, 0.5, True), ("cosine_length", "\\boxed{4}", 10, 0.0, False),
+LENGTH_PENALTY_OF_THE_PAGE = [
+    ("\\boxed{5}", 0, 1.0, True), ("\\boxed{5}", 4_096, 0.75, True), ("\\boxed{5}", 8_192, 0.5, True),
+    ("\\boxed{5}", 9_000, 0.5, True), ("\\boxed{4}", 10, 0.0, False),
 ]  # fmt: skip
 
 
-def test_the_rewards_of_the_page(tmp_path):
-    """Makes impossible: DAPO's overlong punishment or ProRLv2's length penalty with another formula."""
+def test_the_length_penalty_of_the_page(tmp_path):
+    """Makes impossible: ProRLv2's length penalty with another formula."""
     page = (Path(__file__).parent.parent / "docs" / "problems.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    blocks = [block for block in blocks if re.search(r"def (soft_overlong|cosine_length)\(", block)]
-    load_rewards([file(tmp_path, block, f"page{i}.py") for i, block in enumerate(blocks)])
-    for kind, text, n_tokens, reward, correct in REWARDS_OF_THE_PAGE:
-        verdict = verify(kind, Response(text, n_tokens), "5")
+    [block] = [x for x in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def cosine_length(" in x]
+    load_rewards([file(tmp_path, block)])
+    for text, n_tokens, reward, correct in LENGTH_PENALTY_OF_THE_PAGE:
+        verdict = verify("cosine_length", Response(text, n_tokens), "5")
         assert verdict.reward == pytest.approx(reward) and verdict.correct is correct
 
 

@@ -130,7 +130,7 @@ def engine_kl_limit(config: Config) -> float:
     """The largest KL(engine, trainer) that is normal: --max_engine_kl, else by precision.
 
     float32: 2e-11 was measured, 1e-4 is allowed. bfloat16: 0.9e-3 to 2.6e-3 was measured with equal rounding, and 8e-3
-    to 5.9e-2 where engine and trainer rounded differently (docs/symptoms.md); 5e-3 is allowed.
+    to 5.9e-2 where engine and trainer rounded differently (docs/evaluation.md); 5e-3 is allowed.
     """
     return config.max_engine_kl or (5e-3 if config.precision == "bfloat16" else 1e-4)
 
