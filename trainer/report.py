@@ -95,8 +95,8 @@ def remarks(config: Config, data: Data) -> list[str]:
         found.append(f"a response also ends with {mark}, which ends a turn of the chat template")
     if config.engine == "torch" and torch.cuda.is_available():
         found.append(
-            "the torch engine on a GPU is for checks and for models that vLLM does not support: vLLM is much faster "
-            "(pip install -r requirements-gpu.txt)"
+            "the torch engine on a GPU is for checks and for models that vLLM does not support: we expect vLLM to be "
+            "faster (pip install -r requirements-gpu.txt)"
         )
     prompts = {json.dumps(problem.prompt) for problem in data.problems}
     if repeated := len(data.problems) - len(prompts):
