@@ -173,8 +173,12 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
 
 def step(llm: Any) -> list[Any]:
     """Compute one token of each running rollout; return the outputs of the requests that ended."""
-    with note(f"If vLLM ran out of memory, lower {MEMORY}"):
+    try:
         return llm.llm_engine.step()
+    except Exception as error:
+        if "memory" in f"{type(error).__name__} {error}".lower():
+            error.add_note(f"If vLLM ran out of memory, lower {MEMORY}")
+        raise
 
 
 def abort(llm: Any) -> None:
@@ -188,12 +192,18 @@ def abort(llm: Any) -> None:
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
     """Copy every weight, one tensor at a time, under its name in a checkpoint; then clear the prefix cache.
 
-    An engine in bfloat16 gets weights that are rounded by `dithered`.
+    An engine in bfloat16 gets weights that are rounded by `dithered`. Raises ValueError if a bias of the head is lost.
     """
     weights = whole_tensors(model, llm.llm_engine.vllm_config.model_config.dtype)
     with note("vLLM did not take the weights of this model: try --engine torch"):
         llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         llm.apply_model(repack_tied_head)
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if getattr(head, "bias", None) is not None and not all(llm.apply_model(has_head_bias)):
+        raise ValueError(
+            f"{type(model).__name__} has an output head with a bias, which vLLM loses for this architecture: use "
+            "--engine torch"
+        )
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM kept keys and values of the old weights: requests are still running")
 
@@ -240,3 +250,8 @@ def repack_tied_head(model: Any) -> None:
     head: Any = getattr(model, "lm_head", None)
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
+
+
+def has_head_bias(model: Any) -> bool:
+    """Whether vLLM's output head adds a bias. vLLM 0.32.0 forgets the bias of Phi when weights are loaded again."""
+    return getattr(getattr(model, "lm_head", None), "bias", None) is not None

@@ -17,12 +17,12 @@ import pytest
 import torch
 from helpers import TINY
 from small_models import full_logprobs, make
-from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, PhiConfig, Qwen2Config, Qwen3MoeConfig
 
 from engines import vllm
 from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import check_compiler, import_vllm, keep_threads, max_seqs, start_llm
+from engines.vllm import check_compiler, import_vllm, keep_threads, load_weights, max_seqs, start_llm
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 
@@ -337,6 +337,16 @@ def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
 
 
 @real
+def test_a_head_whose_bias_vllm_loses_is_refused(engine):
+    """Makes impossible: a traceback about `bias` with advice about memory, or logits without the bias."""
+    model = random_model(PhiConfig, vocab_size=40)
+    assert model.lm_head.bias is not None
+    KEPT.append(start_llm(model, "float32", 0.5, {"max_model_len": 64} | SMALL))
+    with pytest.raises(ValueError, match=r"head with a bias.*--engine torch"):
+        load_weights(KEPT[-1], model)
+
+
+@real
 def test_a_bfloat16_engine_sees_a_step_that_rounding_to_the_nearest_hides():
     """Makes impossible: an engine that samples from the weights of the start, although the policy has moved."""
     model = random_model(Qwen2Config, vocab_size=3000, num_key_value_heads=1)
@@ -502,18 +512,23 @@ def test_an_engine_that_cannot_start_says_what_to_change(engine, wrong):
 
 
 @real
-def test_running_out_of_memory_names_the_settings(engine, monkeypatch):
-    """Makes impossible: a run that dies without saying what to change; an engine with half of a group inside."""
+@pytest.mark.parametrize(
+    "failure, advised", [(torch.OutOfMemoryError("no 3 GiB left"), True), (AttributeError("no bias"), False)]
+)
+def test_running_out_of_memory_names_the_settings(engine, monkeypatch, failure, advised):
+    """Makes impossible: a run that dies without saying what to change, or with advice for another error; an engine with
+    half of a group inside.
+    """
     step, calls = engine.llm.llm_engine.step, []
 
     def fail_once():
         calls.append(1)
         if len(calls) == 4:
-            raise torch.OutOfMemoryError("no 3 GiB left")
+            raise failure
         return step()
 
     monkeypatch.setattr(engine.llm.llm_engine, "step", fail_once)
-    with pytest.raises(torch.OutOfMemoryError, match="no 3 GiB left") as error:
+    with pytest.raises(type(failure), match=str(failure)) as error:
         generate(engine, prompts(2), 64)
-    assert any("VLLM_CPU_KVCACHE_SPACE" in text for text in error.value.__notes__)
+    assert any("VLLM_CPU_KVCACHE_SPACE" in text for text in getattr(error.value, "__notes__", [])) == advised
     assert not any(unfinished(engine))
