@@ -31,7 +31,7 @@ from trainer.files import read_lines
 from trainer.memory import largest
 from trainer.settings import Config
 
-# Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.6
+# Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.7
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values

@@ -177,7 +177,7 @@ def check_size(config: Config, given: set[str]) -> None:
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
     machine, n, b, tokens = ("this CPU", 16, 8, 128)
     if memory_gib:
-        machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 64 if memory_gib > 60 else 32, 32, 1024
+        machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 16, 128 if memory_gib > 60 else 64, 1024
     example = dict(zip(sizes, (n, b, tokens), strict=True))
     flags = " ".join(f"--{name} {example[name]}" for name in missing)
     now = {name: getattr(config, name) for name in sizes}
