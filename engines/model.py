@@ -32,6 +32,11 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
             yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def experts_in_one_weight(model: PreTrainedModel) -> list[str]:
+    """The weights that have all experts of a layer, a form of transformers that vLLM cannot load."""
+    return [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]
+
+
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
     """Return the size of one token's keys and values in all layers."""
     c = model.config.get_text_config()

@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import bytes_per_token
+from engines.model import bytes_per_token, experts_in_one_weight
 from engines.rounding import dithered_weights
 
 
@@ -221,7 +221,8 @@ def check_attention(model: PreTrainedModel) -> None:
     tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
     prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[[0, 1, 0], 6:]
     sequences = [torch.tensor([prompts[p] + end.tolist()]) for p, end in zip((0, 0, 1), ends, strict=True)]
-    refusal = f"{type(model).__name__} cannot decode with --engine torch, use --engine vllm"
+    neither = "nor with vLLM, which cannot load its experts" if experts_in_one_weight(model) else "use --engine vllm"
+    refusal = f"{type(model).__name__} cannot decode with --engine torch, {neither}"
     try:
         with inference(model, "float32"):
             decoder, row, logits = PrefixDecoder(model, prompts, 3), torch.tensor([0, 0, 1], device=model.device), []

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from engines.model import bytes_per_token, whole_tensors
+from engines.model import bytes_per_token, experts_in_one_weight, whole_tensors
 
 MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"  # what sizes the cache
 
@@ -57,7 +57,7 @@ def check_compiler() -> None:
 
 def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float, options: dict[str, Any]) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
-    if fused := [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]:
+    if fused := experts_in_one_weight(model):
         raise ValueError(
             f"{type(model).__name__} has all experts of a layer in one weight ({fused[0]}), a form that vLLM cannot "
             "load: use --engine torch, or a model without experts"

@@ -154,9 +154,14 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
 ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
 
 
-# Their scorers pay a part for the number itself instead of its prime factors, for the right stickers of an untouched
-# cube, and for invented words that change one letter at a time.
-ALL_OR_NOTHING = ("prime_factorization", "rubiks_cube", "word_ladder")
+# Their scorers pay a part for one text on all problems: an empty board (game_of_life: 0.97 on average), any board
+# (sudoku), a usual number (rectangle_count), any time (time_intervals: 0.47), zeros (polynomial_equations). Or for the
+# number itself instead of its prime factors, for the right stickers of an untouched cube, and for invented words that
+# change one letter at a time.
+ALL_OR_NOTHING = (
+    "game_of_life", "mini_sudoku", "polynomial_equations", "prime_factorization", "rectangle_count", "rubiks_cube",
+    "sudoku", "time_intervals", "word_ladder",
+)  # fmt: skip
 
 
 def _squeezed(text: str) -> str:

@@ -1,6 +1,5 @@
 """kinds/logic.py: Reasoning Gym's scorers, and answers that would score themselves."""
 
-import json
 import math
 import re
 from functools import partial
@@ -21,19 +20,17 @@ def test_logic_through_the_workers():
     """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer; half a
     solution paid in full, or not at all.
     """
-    [chain], [life] = gym("chain_sum", 1), gym("game_of_life", 1)
-    rows = json.loads(life["answer"])
-    rows[0][0] = 1 - rows[0][0]
+    [chain], [word] = gym("chain_sum", 1), gym("spell_backward", 1)
     cases = [
         ("chain_sum", f"<answer> {chain['answer']} </answer>", "correct"),
         ("chain_sum", chain["answer"], "no_answer"),
         ("chain_sum", "<answer></answer>", "unparsed"),
         ("chain_sum", f"<answer>{chain['answer']}</answer></think>", "no_answer"),
         ("chain_sum", "<answer>" + "9" * 100_001 + "</answer>", "unparsed"),
-        ("game_of_life", f"<answer>{life['answer']}</answer>", "correct"),
-        ("game_of_life", f"<answer>{json.dumps(rows)}</answer>", "partial"),
+        ("spell_backward", f"<answer>{word['answer']}</answer>", "correct"),
+        ("spell_backward", f"<answer>{word['answer'][:-1]}?</answer>", "partial"),
     ]
-    entries = {"chain_sum": chain, "game_of_life": life}
+    entries = {"chain_sum": chain, "spell_backward": word}
     items = [("logic", response, {"dataset": name, "entry": entries[name]}) for name, response, _ in cases]
     verdicts = verify_batch(items, workers=1, timeout_s=30.0)
     assert [verdict.reason for verdict in verdicts] == [reason for *_, reason in cases]
@@ -116,8 +113,9 @@ def right_otherwise(dataset, answer, entry):
 
 @needs("reasoning_gym")
 def test_logic_no_data_set_pays_for_anything():
-    """Makes impossible: a scorer that pays a constant, a text around the answer, the negated answer, a list with the
-    answer in it, a premise, or the answer of another entry: a policy would learn that, and not to reason.
+    """Makes impossible: a scorer that pays a constant, or much of the reward for it, a text around the answer, the
+    negated answer, a list with the answer in it, a premise, or the answer of another entry: a policy would learn that,
+    and not to reason.
     """
     import reasoning_gym
 
@@ -132,12 +130,15 @@ def test_logic_no_data_set_pays_for_anything():
             around = [form.replace("{}", gold) for form in cells(AROUND)] + [f"{gold}\nother", f"other\n{gold}"]
             lines = [line.strip() for line in entry["question"].split("\n") if len(line) < 200]
             lines = [*lines, *(line.partition(". ")[2] for line in lines)]  # a premise has a number before it
-            for answer in [*cells(CONSTANTS), *around, *lines, entry["question"], other["answer"] or ""]:
+            fixed = [*cells(CONSTANTS), other["answer"] or ""]
+            for answer in [*fixed, *around, *lines, entry["question"]]:
                 reference = {"dataset": name, "entry": entry}
                 if answer and judge_logic(answer, reference) is not None:
                     reward = score(answer, reference) or 0.0
                     correct = reward == 1 and not (entry["answer"] and right_otherwise(name, answer, entry))
-                    if correct or (0.1 < reward < 1 and answer in around and gold in answer):
+                    part = 0.3 < reward < 1 and answer in fixed  # a letter of a word may be right by chance
+                    part = part or (0.1 < reward < 1 and answer in around and gold in answer)
+                    if correct or part:
                         paid.append((name, answer, gold, reward))
     assert paid == []
 
