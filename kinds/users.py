@@ -12,7 +12,7 @@ lets this text change the rewards of later responses. With the line
 
     FRESH_PROCESS = True
 
-in the file each response gets a fresh process, which costs about a hundred times as much.
+in the file each response gets a fresh process, which costs about twenty times as much.
 
 A reward is a number, correct at 1; (number, True or False); or None for a response that it cannot read. Anything else
 raises NotAReward. A function that raises or ends its process gives "crashed", but OSError and ImportError raise
