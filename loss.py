@@ -40,7 +40,8 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
   * after a step's first update the KL term is an average over samples of π_old, not of π_θ, without a weight;
   * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. If the paper means all
     rollouts that were drawn, its A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
-  * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
+  * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5;
+  * in bfloat16, log π is that of weights rounded by a fixed dither, as in the engine (engines/rounding.py).
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
 Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes `tokens` and `responses`,
 sums over all ranks.
