@@ -1,5 +1,6 @@
 """The trained model, for both engines of rollout.py: its weights, and the memory that a token takes."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,11 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
             tensor = dithered(tensor, name)
         if name in parameters | buffers:
             yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The name of the forward pass's argument for keys and values. transformers 5.24 has renamed it."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def experts_in_one_weight(model: PreTrainedModel) -> list[str]:

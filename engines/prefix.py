@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import bytes_per_token, experts_in_one_weight
+from engines.model import bytes_per_token, cache_argument, experts_in_one_weight
 from engines.rounding import dithered_weights
 
 
@@ -48,15 +48,16 @@ class PrefixDecoder:
         self.lengths = torch.tensor([len(p) for p in prompts], device=device)
         tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
         padding = torch.arange(longest, device=device) < longest - self.lengths[:, None]  # (P, L)
+        cache = DynamicCache()  # without a config it keeps all keys, in sliding layers too
         out = model(
             input_ids=tokens,
             attention_mask=(~padding).long(),
             position_ids=((~padding).long().cumsum(-1) - 1).clamp(min=0),
-            past_key_values=DynamicCache(),  # without a config it keeps all keys, in sliding layers too
             logits_to_keep=1,
+            **{cache_argument(model): cache},
         )
         self.logits = out.logits[:, -1]
-        layers: list[Any] = list(out.past_key_values.layers)
+        layers: list[Any] = list(cache.layers)
         self.prompt_keys, self.prompt_values = [x.keys for x in layers], [x.values for x in layers]
         self.padding = padding if padding.any() else None
         self.keys: dict[int, Tensor] = {}  # by layer; empty before the first step

@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
-    DynamicCache,
     Gemma2Config,
     GPT2Config,
     LlamaConfig,
@@ -240,8 +239,8 @@ def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
     assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
     forward = policy.model.base_model.forward
 
-    def without_cache(past_key_values=None, **kwargs):  # a model that ignores the cache
-        return forward(past_key_values=past_key_values and DynamicCache(), **kwargs)
+    def without_cache(cache=None, past_key_values=None, **kwargs):  # a model that ignores the cache
+        return forward(**kwargs)
 
     monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
     assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts

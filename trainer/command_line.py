@@ -216,7 +216,7 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
     if "learning_rate" in origins and samples != usual and samples > 0:
         scaled_to = max(samples, min(usual, PRORL_SAMPLES))
         config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, scaled_to, usual)
-        smaller = f"; the same for {samples:,}" if samples < scaled_to else ""
+        smaller = "; smaller steps have this rate too" if samples < scaled_to else ""
         origins["learning_rate"] = (
             f"sqrt({scaled_to:,} / {usual:,} samples{smaller}), section 4.2.1, times {origins['learning_rate']}"
         )

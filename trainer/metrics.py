@@ -121,8 +121,8 @@ def waited_for_judge(laps: dict[str, float], seconds: float) -> list[str]:
     if waited <= max(1.0, seconds / 10):
         return []
     return [
-        f"waited {waited:.0f} of {seconds:.0f} seconds for the judge, which worked for {laps['judge']:.0f}: give the "
-        "workers more cores, or make the rewards faster"
+        f"waited {waited:.0f} of {seconds:.0f} seconds for the judge, which worked for {laps['judge']:.0f}: do "
+        "other programs use the cores, or are the rewards slow?"
     ]
 
 

@@ -17,12 +17,15 @@ micro-batch's tensors go to the device once, and its log-probs stay there.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import DynamicCache
 
+from engines.model import cache_argument
 from trainer.head import chunked_logprobs
 from trainer.settings import Config
 
@@ -71,19 +74,19 @@ class Policy(torch.nn.Module):
     def after_shared_prompts(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor):
         """The same states; each prompt is computed once, and its keys and values serve all of its responses."""
         real = torch.arange(prompts.shape[1], device=prompts.device) >= prompts.shape[1] - prompt_lengths[:, None]
-        out = self.model.base_model(
-            input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=DynamicCache(), use_cache=True,
-        )  # fmt: skip
+        base = self.model.base_model
+        cache: Any = DynamicCache()
+        shared = {cache_argument(base): cache, "use_cache": True}
+        out = base(
+            input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0), **shared
+        )
         after_prompt = out.last_hidden_state[:, -1:].index_select(0, prompt_of)  # (D, 1, H), predicts the first token
         before = responses[:, :-1]  # the last token predicts nothing
-        for layer in out.past_key_values.layers:
+        for layer in cache.layers:
             layer.keys, layer.values = (x.index_select(0, prompt_of) for x in (layer.keys, layer.values))
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
-        later = self.model.base_model(
-            input_ids=before, attention_mask=torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1),
-            position_ids=position, past_key_values=out.past_key_values, use_cache=True,
-        )  # fmt: skip
+        mask = torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1)
+        later = base(input_ids=before, attention_mask=mask, position_ids=position, **shared)
         return torch.cat([after_prompt, later.last_hidden_state], dim=1)
 
 

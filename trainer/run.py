@@ -79,7 +79,9 @@ class Run:
             try:
                 self.lock.acquire(timeout=0)
             except Timeout:
-                raise Refusal(f"{self.folder} is in use by another process: choose another --name") from None
+                raise Refusal(
+                    f"{self.folder} is in use by a running process: end it or choose another --name"
+                ) from None
             settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
             write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
         if self.config.report_to:
