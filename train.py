@@ -48,7 +48,8 @@ The paper leaves open, and this file decides:
     so below B / 4;
   * a group's rollouts are dealt to the mini-batches at random;
   * a run has no warm-up, and AdamW's moments outlive a reset of the reference;
-  * an update whose gradient is not finite is skipped; others are cut to norm 1, and the weight decay is 0.01.
+  * an update whose gradient is not finite is skipped, and a longer gradient is cut to MAX_GRAD_NORM. AdamW's weight
+    decay is torch's default (trainer/start.py).
 
 trainer/ has the plumbing: start.py builds the objects of a run (`Setup`), run.py has its folder.
 """

@@ -222,8 +222,8 @@ def check_attention(model: PreTrainedModel) -> None:
     tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
     prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[[0, 1, 0], 6:]
     sequences = [torch.tensor([prompts[p] + end.tolist()]) for p, end in zip((0, 0, 1), ends, strict=True)]
-    neither = "nor with vLLM, which cannot load its experts" if experts_in_one_weight(model) else "use --engine vllm"
-    refusal = f"{type(model).__name__} cannot decode with --engine torch, {neither}"
+    advice = "nor with vLLM, which cannot load its experts" if experts_in_one_weight(model) else "use --engine vllm"
+    refusal = f"{type(model).__name__} cannot decode with --engine torch, {advice}"
     try:
         with inference(model, "float32"):
             decoder, row, logits = PrefixDecoder(model, prompts, 3), torch.tensor([0, 0, 1], device=model.device), []

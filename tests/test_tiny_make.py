@@ -29,7 +29,7 @@ def test_the_maker_makes_the_shipped_problems_and_a_policy_of_the_same_shape(tmp
     assert done.returncode == 0, done.stderr[-3000:]
     for name in ("train.jsonl", "test.jsonl", "policy/tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (TINY / name).read_bytes()
-    made, shipped = (json.loads((folder / "policy/config.json").read_text()) for folder in (tmp_path, TINY))
-    assert made | {"transformers_version": ""} == shipped | {"transformers_version": ""}
+    config, shipped_config = (json.loads((folder / "policy/config.json").read_text()) for folder in (tmp_path, TINY))
+    assert config | {"transformers_version": ""} == shipped_config | {"transformers_version": ""}
     shipped, made = loaded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     assert [p.shape for p in made.parameters()] == [p.shape for p in shipped.parameters()]
