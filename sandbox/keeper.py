@@ -40,7 +40,9 @@ class Keeper:
             try:
                 load_module(module)
             except (Exception, SystemExit) as error:
-                sys.exit(described(error))
+                # Written before the exit closes the connection: the trainer reads it, and kills this process, at once.
+                print(described(error), file=sys.stderr, flush=True)
+                sys.exit(1)
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
