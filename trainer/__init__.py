@@ -6,8 +6,7 @@ exits.py          turns an exception into a sentence and an exit code
 objectives.py     finds the objective that --objective names, and tries it
 start.py          builds the objects of a run, compares engine and trainer
 pretrained.py     model and tokenizer, in the folder format of transformers
-problems.py       reads a file of problems, and checks each problem
-public_data.py    the rows of public data sets and generators as problems
+problems.py       reads problems from files, public data sets and generators, and checks each one
 data.py           the problems of a run, from all sources, as prompts that fit the model
 text.py           a prompt in tokens, and the tokens that a response's text leaves out
 progress.py       stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
@@ -19,8 +18,7 @@ head.py           log-probs from hidden states, without all logits
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
 offload.py        moments and reference in host memory: --offload
-run.py            stage 9: the folder of a run, its logs, when it writes a checkpoint, how a killed run continues
-checkpoints.py    the tensors of a checkpoint
+run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config
 metrics.py        the numbers of a step and of an evaluation, and warnings about them

@@ -1,7 +1,7 @@
 """The problems of a run: from the sources of --data and --eval_data, as prompts that fit the model.
 
 path.jsonl             a file of problems (trainer/problems.py)
-hf:NAME                an entry of HUB (trainer/public_data.py), by the package datasets; hf:NAME=FOLDER reads a copy
+hf:NAME                an entry of HUB (trainer/problems.py), by the package datasets; hf:NAME=FOLDER reads a copy
                        from `save_to_disk`
 gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
 SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
@@ -25,8 +25,7 @@ from kinds.users import reward_files
 from trainer.exits import Refusal, refusing
 from trainer.objectives import file_of
 from trainer.pretrained import load_tokenizer
-from trainer.problems import load_problems
-from trainer.public_data import load_gym, load_hub
+from trainer.problems import load_gym, load_hub, load_problems
 from trainer.settings import GIVEN, Config
 from trainer.text import encode, template_fault
 from verify import Problem
