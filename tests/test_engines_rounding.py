@@ -11,7 +11,7 @@ from engines.model import whole_tensors
 from engines.prefix import inference
 from engines.rounding import PERIOD, dither_under_autocast, dithered, dithered_weights, matrices_of
 from trainer.micro_batches import MicroBatch, log_probs
-from trainer.policy import Policy
+from trainer.policy import Policy, recompute_layers
 
 
 def ulp(weight):
@@ -103,7 +103,7 @@ def test_trainer_and_engine_round_alike(kind, changes, checkpointing, bf16):
         copy.model.get_input_embeddings().weight = torch.nn.Parameter(embedding.detach().clone())
     dither_under_autocast(policy.model)
     if checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        recompute_layers(policy.model)
         policy.train()
     micro_batch = MicroBatch.of(random_rollouts([(4, 3), (4, 3)], longest=3), torch.device("cpu"))
     found, want, other = (log_probs(x, micro_batch, 1.0, bf16)[0] for x in (policy, copy, nearest))

@@ -22,7 +22,7 @@ from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
-from trainer.policy import Policy, agrees_with_logits
+from trainer.policy import Policy, agrees_with_logits, recompute_layers
 from trainer.report import remarks_on_rate
 from trainer.start import build_models
 
@@ -105,7 +105,7 @@ def test_gradients_are_those_of_all_weights_times_the_adapters(checkpointing):
     policy, plain = adapted(move=0.1), random_policy(LlamaConfig)
     TorchEngine(plain.model).sync(policy.model)
     if checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        recompute_layers(policy.model)
     for x in (policy.train(checkpointing), plain):
         log_probs(x, batch, 1.0, Accelerator(cpu=True))[0].sum().backward()
     assert all((p.grad is not None) == p.requires_grad for p in policy.parameters())
@@ -153,7 +153,7 @@ def test_trainer_and_engine_compute_with_the_same_matrices_in_bfloat16(kind, cha
     for name, weight in whole_tensors(policy.model, torch.bfloat16):
         own[name].copy_(weight)
     if checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        recompute_layers(policy.model)
         policy.train()
     found, want, old = (log_probs(x, batch, 1.0, bf16)[0] for x in (policy, copy, start))
     assert torch.equal(found, want) and not torch.equal(found, old)

@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trainable
 from trainer.head import MAX_LOGITS, chunked_logprobs
-from trainer.policy import Policy
+from trainer.policy import Policy, recompute_layers
 from trainer.sharding import allocate_moments
 
 GIB = 2**30
@@ -104,7 +104,7 @@ def count_update(
         if bfloat16:
             dither_under_autocast(model)
         if checkpointing:
-            model.gradient_checkpointing_enable()
+            recompute_layers(model)
         before = counted.live
         optimizer = torch.optim.AdamW(trainable(policy), foreach=False)
         allocate_moments(optimizer)

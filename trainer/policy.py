@@ -23,7 +23,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import embedding
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from engines.model import cache_argument
 from trainer.head import chunked_logprobs
@@ -88,6 +88,14 @@ class Policy(torch.nn.Module):
         mask = torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1)
         later = base(input_ids=before, attention_mask=mask, position_ids=position, **shared)
         return torch.cat([after_prompt, later.last_hidden_state], dim=1)
+
+
+def recompute_layers(model: PreTrainedModel) -> None:
+    """Switch on --gradient_checkpointing: the backward pass computes each layer again instead of keeping it in memory.
+
+    transformers 5.24 has renamed the method.
+    """
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
 
 
 def switch_off_dropout(model: torch.nn.Module) -> None:

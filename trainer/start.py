@@ -29,7 +29,14 @@ from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
-from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
+from trainer.policy import (
+    Policy,
+    difference_from_logits,
+    has_unused_parameters,
+    precision_of,
+    recompute_layers,
+    shares_prompts,
+)
 from trainer.pretrained import load_model, stop_tokens, try_to_save
 from trainer.progress import Progress
 from trainer.report import Console, introduction
@@ -191,7 +198,7 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if fault:
         raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
     if config.gradient_checkpointing and not config.eval_only:
-        model.gradient_checkpointing_enable()
+        recompute_layers(model)
     if lora:
         add_adapters(model, config.lora_rank, ALPHA, getattr(torch, precision_of(accelerator)))
     if lora and not fsdp:
