@@ -106,7 +106,7 @@ _FENCE = forward(r"((?:[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])[ \t]++)*+)([ \t]*+)(`{3,
 _LIST_ITEM = forward(r"[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])(?:[ \t]|$)")
 
 
-def find_code(response: str) -> str | None:
+def answer_code(response: str) -> str | None:
     """Return the program: the last closed ```python block, or else the last one that has no mark."""
     if after_thinking(response) is None:
         return None
@@ -253,4 +253,4 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)
 
 
-KIND = Kind(judge_code, answer=find_code, check=check_code)
+KIND = Kind(judge_code, answer=answer_code, check=check_code)

@@ -76,7 +76,7 @@ def unboxed(reference: str) -> str:
     return last_box(reference) or reference.rpartition("####")[2]
 
 
-def solution(reference: str | list[str]) -> str:
+def solution_math(reference: str | list[str]) -> str:
     """Return a response that is right: the first gold in a box."""
     return f"\\boxed{{{unboxed(golds_of(reference)[0])}}}"
 
@@ -109,8 +109,9 @@ def last_box(text: str) -> str | None:
     return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
 
 
-def last_box_of(response: str) -> str | None:
+def answer_math(response: str) -> str | None:
+    """Return the text in the last box after the thinking, None if there is none."""
     return last_box(after_thinking(response) or "")
 
 
-KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math", gold), solution=solution)
+KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_text("math", gold), solution=solution_math)

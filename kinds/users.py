@@ -44,7 +44,7 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     """
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
-        kinds, files = load(path)
+        kinds, files = load_file(path)
         others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
         if taken := others & kinds.keys():
             raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
@@ -53,7 +53,7 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     return loaded
 
 
-def load(path: str) -> tuple[dict[str, Kind], list[str]]:
+def load_file(path: str) -> tuple[dict[str, Kind], list[str]]:
     """Return the kinds of a file, and the files that it imports.
 
     Raises FileNotFoundError, or ValueError with a sentence if the file cannot be used.
@@ -83,7 +83,7 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
 
 
 def _job(path: str, fresh: bool, kind: str, response: str, reference: Any, *extra: Any) -> Call:
-    return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=fresh, file=path)
+    return Call("kinds.users:run_reward", [path, kind, response, reference, *extra], alone=fresh, file=path)
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Ended:
@@ -146,7 +146,7 @@ def run_check(path: str, kind: str, reference: Any) -> None:
     _functions(path, kind)[1](reference)
 
 
-def judge(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Any:
+def run_reward(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Any:
     """Return the function's reward as JSON can hold it, or the text of another value, which is no reward."""
     function = _functions(path, kind)[0]
     value = function(response, reference, **dict(zip(_extra(function), extra, strict=True)))

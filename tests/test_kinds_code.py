@@ -22,7 +22,7 @@ import pytest
 from judging import costs_at_most, needs
 
 from kinds import code as module
-from kinds.code import find_code
+from kinds.code import answer_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import Result, encode
@@ -114,11 +114,11 @@ NO_PROGRAM = [
 
 
 @pytest.mark.parametrize(("response", "found"), PROGRAMS + [(text, None) for text in NO_PROGRAM])
-def test_find_code(response, found):
+def test_answer_code(response, found):
     """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer; a program lost
     because the text around it, or a docstring in it, has ```.
     """
-    assert find_code(response) == found
+    assert answer_code(response) == found
 
 
 def blocks_of_commonmark(text):
@@ -167,7 +167,7 @@ LINES_OF_BLOCKS = [
 def test_blocks_are_found_in_linear_time(start, piece):
     """Makes impossible: a response whose blocks take the square of its length, in the trainer's process."""
     response = start + piece * (400_000 // len(piece)) + "x"
-    assert costs_at_most(200e-6 * len(response), lambda: find_code(response))  # turns for a character; the most is 42
+    assert costs_at_most(200e-6 * len(response), lambda: answer_code(response))  # turns for a character; the most is 42
 
 
 @pytest.mark.parametrize(
