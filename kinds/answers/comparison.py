@@ -15,7 +15,7 @@ from kinds.answers.algebra import (
     equal,
     has_decimal,
     has_three_digits,
-    last_digit,
+    last_place,
     proportional,
     rational,
     rounds,
@@ -46,7 +46,7 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     may have a letter that science reads as a unit, so it is also right if it is right as math.
     """
     if not science:
-        return _compare(answer, gold, False, algebra)
+        return _compare(answer, gold, algebra)
     a, b = read(gold, True), read(answer, True)
     if a and b and _formula(gold) and _formula(gold) == _formula(answer):
         return True
@@ -55,14 +55,17 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
-    return best(_compare(answer, gold, letters, algebra, True) for letters in ((True,) if alike else (True, False)))
+    readings = (True,) if alike else (True, False)
+    return best(_compare(answer, gold, algebra, letters_are_units=units, gold_may_round=True) for units in readings)
 
 
-def _compare(answer: str, gold: str, science: bool, algebra: bool, rounds: bool = False) -> Any:
-    """Compare as math does. `science`: a lone letter after a number is a unit. `rounds`: golds may round answers."""
+def _compare(
+    answer: str, gold: str, algebra: bool, *, letters_are_units: bool = False, gold_may_round: bool = False
+) -> Any:
+    """Compare as math does. `letters_are_units`: a lone letter after a number is a unit, as in 5 m."""
     if answer == gold:
         return True
-    a, b = read(gold, science), read(answer, science)
+    a, b = read(gold, letters_are_units), read(answer, letters_are_units)
     if a is None or b is None:
         return None
     if a.text == b.text:
@@ -71,7 +74,7 @@ def _compare(answer: str, gold: str, science: bool, algebra: bool, rounds: bool 
         return None if b.tree is None else False
     if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
         return ALGEBRA
-    return same(_rounded(a.tree) if rounds else a.tree, b.tree)
+    return same(_rounded(a.tree) if gold_may_round else a.tree, b.tree)
 
 
 def best(verdicts: Iterable[Any]) -> Any:
@@ -124,9 +127,9 @@ def _same_as_equation(gold: Node, answer: Node) -> bool:
         differences = [call("+", node.parts[0], call("neg", node.parts[1])) for node in (gold, answer)]
         if gold.value == answer.value == ("=",) and proportional(*differences):
             return True
-    if APPROX in gold.value and not unknowns.owns(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
+    if APPROX in gold.value and not unknowns.is_unknown(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
         return any(same(side, answer) for side in gold.parts if side != NO_NAME)
-    return unknowns.owns(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
+    return unknowns.is_unknown(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
 
 
 def _same_relations(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
@@ -163,7 +166,7 @@ def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) ->
     if exact and all(same(gold, side) for side in exact):
         return True
     value = measured(gold)[1]
-    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_digit(value) != 0)
+    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_place(value) != 0)
     return decimal and same(gold, rounded[-1])
 
 
@@ -219,7 +222,7 @@ def _split_groups(node: Node, other: Node) -> Node:
     return Node("list", "", groups) if split else node
 
 
-def _same_matrices(gold: Node, answer: Node, name: Node) -> bool:
+def _same_matrices(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the rows; a matrix of one row or column may be written as a tuple."""
     if gold.kind == answer.kind:
         return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -236,7 +239,7 @@ def _as_tuple(node: Node) -> Node:
     return Node("tuple", "()", entries) if len(entries) == max(len(node.parts), len(node.parts[0].parts)) else node
 
 
-def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
+def _same_spelling(gold: Node, answer: Node, _: Node) -> bool:
     """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
     a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
     if a and b:
@@ -248,7 +251,7 @@ def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
     return same(*products)
 
 
-def _same_words(gold: Node, answer: Node, name: Node) -> bool:
+def _same_words(gold: Node, answer: Node, _: Node) -> bool:
     a, b = _letters(gold), _letters(answer)
     return a == b and len(a) > 1  # R is not \text{r}
 
@@ -266,14 +269,14 @@ def _spelling(node: Node) -> str:
     return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
 
 
-def _same_options(gold: Node, answer: Node, name: Node) -> bool:
+def _same_options(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the letters of C. 5 m/s and C, and the texts too if both have one."""
     letters = [node.value if node.kind in ("option", "letter") else None for node in (gold, answer)]
     texts = gold.parts and answer.parts
     return letters[0] == letters[1] and (not texts or same(gold.parts[0], answer.parts[0]))
 
 
-def _same_ratios(gold: Node, answer: Node, name: Node) -> bool:
+def _same_ratios(gold: Node, answer: Node, _: Node) -> bool:
     gold, answer = _as_time(gold, answer), _as_time(answer, gold)
     if gold.kind != answer.kind:
         return False
@@ -287,7 +290,7 @@ def _as_time(node: Node, other: Node) -> Node:
     return Node("ratio", "", (node.parts[0], node._replace(parts=(number(0),)))) if hour else node
 
 
-def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
+def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the values, the units and the words of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
     if not _same_measures(gold, answer):
@@ -366,7 +369,7 @@ def _rounded(gold: Node) -> Node:
     """Mark the numbers of a gold of three digits or more. With a decimal point they may round an answer's number."""
     if gold.kind in ("quantity", "list", "tuple"):
         return gold._replace(parts=tuple(map(_rounded, gold.parts)))
-    if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
+    if unknowns.is_equation(gold) and unknowns.is_unknown(gold.parts[0]):
         return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
     whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
     return Node("rounded", "", (gold,)) if whole or has_three_digits(gold) else gold

@@ -84,9 +84,8 @@ class _Memory:
 
     def __init__(self, function: Callable[[str, bool], Reading | None]) -> None:
         self._function, self._held, self._length = function, dict[tuple[str, bool], Reading | None](), 0
-        self.cache_clear = self._clear
 
-    def _clear(self) -> None:
+    def cache_clear(self) -> None:
         self._held.clear()
         self._length = 0
 
@@ -138,7 +137,7 @@ def read_clause(cursor: Cursor) -> Node:
     skip_label(cursor)
     skip_heading(cursor)
     sides, relations = [NO_NAME if cursor.sees(APPROX) and not cursor.depth else _read_side(cursor)], []
-    while (length := cursor.rounded(cursor.at)) or cursor.sees(*RELATIONS):
+    while (length := cursor.approximation_length(cursor.at)) or cursor.sees(*RELATIONS):
         bracket = cursor.sees("(")
         relations.append(APPROX if length else cursor.now.text)
         cursor.at += length or 1

@@ -23,7 +23,7 @@ MAX_ITEMS = 64
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
     clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
-    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integers(cursor.at)[0], clauses):
+    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integer_condition(cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
@@ -33,7 +33,7 @@ def read_items(cursor: Cursor) -> tuple[Node, ...]:
         if len(clauses) > MAX_ITEMS:
             raise Unreadable("too many items")
     clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
-    letter, length = cursor.integers(cursor.at)
+    letter, length = cursor.integer_condition(cursor.at)
     cursor.at += length
     items = (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
     return (_family(letter, items),) if letter else items
@@ -85,7 +85,7 @@ def read_bracket(cursor: Cursor) -> Node:
             raise Unreadable("|1,2|")
         return call(function, *items)
     if opening != "{":
-        items = _split_groups(items)
+        items = _split_number(items)
         if len(items) > 1:
             return Node("tuple", opening + closing, items)
         if closing != closings[0]:
@@ -103,7 +103,7 @@ def _inside(cursor: Cursor, closings: tuple[str, ...], no_bar_or_ratio: bool) ->
     return items, cursor.take(*closings)
 
 
-def _split_groups(items: tuple[Node, ...]) -> tuple[Node, ...]:
+def _split_number(items: tuple[Node, ...]) -> tuple[Node, ...]:
     """In brackets, 10,100 is two numbers."""
     return items[0].parts if len(items) == 1 and items[0].kind == "number" and items[0].parts else items
 
@@ -115,7 +115,7 @@ def read_set(cursor: Cursor) -> Node:
         return NOTHING
     items, closing = _inside(cursor, (r"\}", "|", r"\mid", ":"), True)
     if closing == r"\}":
-        return Node("list", "{}", list_of(both_signs(_split_groups(items)), keep=True).parts)
+        return Node("list", "{}", list_of(both_signs(_split_number(items)), keep=True).parts)
     (condition, *more), _ = _inside(cursor, (r"\}",), True)
     whole = condition.kind == "chain" and condition.parts[1:] == (Node("letter", r"\mathbbZ"),)
     if whole and len(items) == 1 and items[0].kind != "letter" and condition.parts[0].kind == "letter" and not more:

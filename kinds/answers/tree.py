@@ -180,19 +180,24 @@ class Cursor:
         """Does a clause end before the token at this place?"""
         kind, text, _ = self.tokens[at]
         sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
-        other = self.starts_condition(at) or self.starts_to(at) or self.rounded(at) or self.integers(at)[1]
+        other = (
+            self.starts_condition(at)
+            or self.starts_to(at)
+            or self.approximation_length(at)
+            or self.integer_condition(at)[1]
+        )
         return kind == "end" or sign or bool(other)
 
     def starts_condition(self, at: int) -> bool:
         r"""\text{for all real } x."""
         return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
 
-    def rounded(self, at: int) -> int:
+    def approximation_length(self, at: int) -> int:
         r"""Return the number of tokens before the value in (\approx 3.46) and \text{or approximately } 3.46, else 0."""
         sign = self.tokens[at].text in ("(", "or") and self.tokens[at + 1].text in APPROXIMATELY
         return 2 * sign + (sign and self.tokens[at + 2].text == ".") or int(self.tokens[at].text == APPROX)
 
-    def integers(self, at: int) -> tuple[str, int]:
+    def integer_condition(self, at: int) -> tuple[str, int]:
         r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
         if self.tokens[at].text not in (",", ";", "(", "where", "with", "for"):
             return "", 0
