@@ -22,14 +22,14 @@ MAX_ITEMS = 64
 
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
-    clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
+    clauses, word, starts = [cursor.read_clause()], "", [0]
     while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integer_condition(cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
             starts.append(len(clauses))
         cursor.takes("and", "or")
-        clauses.append(cursor.read_clause(cursor))
+        clauses.append(cursor.read_clause())
         if len(clauses) > MAX_ITEMS:
             raise Unreadable("too many items")
     clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
@@ -131,10 +131,10 @@ def read_matrix(cursor: Cursor, name: str) -> Node:
     r"""a & b \\ c & d \end{pmatrix}. The rows; a last \\ ends no row."""
     if name not in MATRICES:
         raise Unreadable(name)
-    end, rows = rf"\end{{{name}}}", [[cursor.read_clause(cursor)]]
+    end, rows = rf"\end{{{name}}}", [[cursor.read_clause()]]
     while not cursor.takes(end):
         if cursor.take("&", r"\\") == "&":
-            rows[-1].append(cursor.read_clause(cursor))
+            rows[-1].append(cursor.read_clause())
         elif not cursor.sees(end):
-            rows.append([cursor.read_clause(cursor)])
+            rows.append([cursor.read_clause()])
     return Node("matrix", "|" * (name == "vmatrix"), tuple(Node("tuple", "", tuple(row)) for row in rows))

@@ -107,12 +107,15 @@ def measured(node: Node) -> tuple[Any, Node]:
 class Cursor:
     """The place in the tokens of one answer, and what the rules must remember on their way.
 
-    Brackets and matrices contain whole clauses, whose rule imports theirs. So they find it here, as `read_clause`.
+    Brackets and matrices contain whole clauses, whose rule imports theirs. So the cursor of an answer brings this rule
+    along. The tokens of a unit have no clauses.
     """
 
-    def __init__(self, found: Sequence[Token], read_clause: Callable[[Cursor], Any], science: bool = False) -> None:
+    def __init__(
+        self, found: Sequence[Token], rule_of_clauses: Callable[[Cursor], Node] | None = None, science: bool = False
+    ) -> None:
         self.tokens, self.at = [*found, END], 0
-        self.read_clause = read_clause
+        self._rule_of_clauses = rule_of_clauses
         self.science = science  # a lone letter after a number is a unit, and an option may have a text
         self.depth = 0
         self.no_bar_or_ratio = False  # in |x| and {x | x > 1}, the next bar opens nothing
@@ -122,6 +125,10 @@ class Cursor:
             sign.text == "!" and base.kind in ("number", "run") and base.text not in ("0", "1", "2")
             for base, sign in pairwise(self.tokens)
         )
+
+    def read_clause(self) -> Node:
+        assert self._rule_of_clauses, "a unit has no clauses"
+        return self._rule_of_clauses(self)
 
     @property
     def now(self) -> Token:

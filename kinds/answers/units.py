@@ -199,7 +199,7 @@ def _cursor(found: Sequence[Token]) -> Cursor:
             merged[-1] = Token("word", name, merged[-1].spaced)
         elif token.text != "." or before.kind not in ("run", "word"):  # no full stop of an abbreviation: sq. ft.
             merged.append(token._replace(text=text))
-    return Cursor(merged, read_unit)
+    return Cursor(merged)
 
 
 def _takes(cursor: Cursor, *texts: str) -> bool:

@@ -128,7 +128,7 @@ def read_option(cursor: Cursor) -> Node:
         raise Unreadable("B. C.    B. not C")
     words = Node("words", canonical(text))
     try:
-        read = cursor.read_clause(cursor)
+        read = cursor.read_clause()
     except Unreadable as error:
         if isinstance(error, Broken):
             raise
