@@ -2,7 +2,7 @@ r"""Are two texts the same answer? `compare` reads and compares them.
 
 `same` is the whole question for two trees; the dict _SAME has a function for each kind of node. A gold may have a name:
 the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names, algebra.py compares
-values, units.py units.
+values, units.py units, formulas.py reads formulas.
 """
 
 import re
@@ -21,22 +21,16 @@ from kinds.answers.algebra import (
     rounds,
     variables,
 )
+from kinds.answers.formulas import formula_of
 from kinds.answers.grammar import read
 from kinds.answers.lexer import tokens
+from kinds.answers.options import letter_of_option
 from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
 from kinds.answers.tree import NO_NAME, Node, call, measured, mentions, number, renamed
 from kinds.answers.units import DEGREES, same_unit
-from kinds.patterns import forward
 
 ALGEBRA = "algebra"  # the verdict on two texts that only algebra can compare
 _OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
-_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
-_CHARGE = forward(r"\^(?=[0-9]?[+-])")
-_SIGN_FIRST = forward(r"\^([+-])([0-9])(?![0-9])")  # Fe^{+3}
-_ONE = forward(r"\^1(?=[+-])")  # Na^{1+}
-_NUCLIDE = forward(r"(?:_([0-9]++))?\^([0-9]++)(?:_([0-9]++))?([A-Z][a-z]?)")  # ^{14}_6 C
-_REACTION = forward(r"[A-Za-z0-9()+^_-]++\\to[A-Za-z0-9()+^_-]++")  # 2H_2 + O_2 -> 2H_2O
-_STATE = forward(r"\((?:g|l|s|aq)\)|_")
 
 
 def compare(answer: str, gold: str, science: bool = False, algebra: bool = True) -> Any:
@@ -48,10 +42,10 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     if not science:
         return _compare(answer, gold, algebra)
     a, b = read(gold, True), read(answer, True)
-    if a and b and _formula(gold) and _formula(gold) == _formula(answer):
+    if a and b and formula_of(gold) and formula_of(gold) == formula_of(answer):
         return True
     trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
-    if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
+    if trees and letter_of_option(trees[0]) and letter_of_option(trees[0]) == letter_of_option(trees[1]):
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
@@ -344,25 +338,6 @@ _SAME = {
     "ratio": _same_ratios,
     "measure": _same_ratios,
 }
-
-
-def _formula(text: str) -> str:
-    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
-    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", r"\ce"))
-    line = _SIGN_FIRST.sub(r"^\2\1", _ONE.sub("^", line))
-    if nuclide := _NUCLIDE.fullmatch(line):
-        return f"{nuclide[2]}_{nuclide[1] or nuclide[3] or ''}{nuclide[4]}"
-    if _REACTION.fullmatch(line):
-        return _STATE.sub("", line)
-    line = line.replace("_", "")
-    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
-    return line if _FORMULA.fullmatch(line) else ""
-
-
-def _option(node: Node) -> str:
-    """Return the letter of an option: B for b, (B) and B. 12 m/s. A small f, g, h or i is a symbol of physics."""
-    known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
-    return node.value.upper() if known else ""
 
 
 def _rounded(gold: Node) -> Node:

@@ -19,12 +19,22 @@ as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its o
 
 import re
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import Broken, Unreadable
 from kinds.answers.lists import read_bracket, read_matrix, read_set
-from kinds.answers.numbers import read_base, read_currency, read_digit, read_letter, read_numeral, skip_ordinal
+from kinds.answers.nouns import noun_of
+from kinds.answers.numbers import (
+    MAX_EXPONENT,
+    read_base,
+    read_currency,
+    read_digit,
+    read_letter,
+    read_numeral,
+    skip_ordinal,
+)
 from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES, SCALES_OF_HEAT
-from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, scaled, signed
-from kinds.answers.units import DEGREES, noun_of, starts_unit, symbol_of
+from kinds.answers.tree import NOTHING, REALS, Node, call, number, quotient, scaled, signed
+from kinds.answers.units import DEGREES, starts_unit, symbol_of
 
 _MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),

@@ -13,9 +13,10 @@ x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the bracke
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, mentions, signed
+from kinds.answers.tree import NOTHING, REALS, Node, call, list_of, mentions, signed
 
 MAX_ITEMS = 64
 

@@ -22,12 +22,14 @@ tokens in braces (`Cursor.take_group`).
 import re
 from fractions import Fraction
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import CURRENCIES, NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
-from kinds.answers.tree import MAX_EXPONENT, Cursor, Node, call, number
+from kinds.answers.tree import Node, call, number
 from kinds.answers.units import SYMBOLS
 from kinds.patterns import forward
 
+MAX_EXPONENT = 1_000  # of a power of ten: 1e999999999 would be computed
 _TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 
 
