@@ -70,8 +70,8 @@ def test_units():
 
 
 def test_words_that_change_a_value():
-    """Makes impossible: a word of no table of its own, which another entry covers, that only names what is counted."""
-    covered = """circa triple demi millions umpteen half-dozen cent-mille tusind hundred promille hundertstel millionstel
-        persent cientos тысяч четверть بالمئة 미만 大约 パーセント non-zero eighteen tenfold"""
+    """Makes impossible: a word without an entry, since another entry covers it, that only names what is counted."""
+    covered = """circa triple demi millions umpteen half-dozen cent-mille tusind hundred promille hundertstel
+        millionstel persent cientos тысяч четверть بالمئة 미만 大约 パーセント non-zero eighteen tenfold"""
     assert [word for word in covered.split() if not changes_value(word)] == []
     assert [word for word in ("eggs", "яблок", "苹果", "cups", "tea-cups") if changes_value(word)] == []
