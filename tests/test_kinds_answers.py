@@ -1,4 +1,4 @@
-r"""kinds/answers/: its door, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
+r"""kinds/answers/: its door, tables, words, numbers and units. The tables of answers are in test_kinds_maths.py."""
 
 import random
 import re
