@@ -4,8 +4,9 @@ maths.py     kind "math": the last box, and the golds
 science.py   kind "science": math with units, formulas and options
 answers/     the library that reads and compares the answers of both; kinds/answers/__init__.py is its door
 code.py      kind "code": programs and functions, by their outputs
-ifeval.py    kind "ifeval": the 25 instructions of IFEval
+ifeval.py    kind "ifeval": the instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers
+blocks.py    the blocks of code in a response, as CommonMark has them
 users.py     a user's file of rewards
 patterns.py  regular expressions that cannot backtrack
 """

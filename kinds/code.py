@@ -22,9 +22,10 @@ files; arguments and results are plain data, not trees or linked lists.
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
+from kinds.blocks import closed_blocks
 from kinds.patterns import DECIMAL, NUMBER, forward
 from sandbox.jobs import Ended, Program, Result, Test, decode, deeper_than
 from verify import Kind, after_thinking, shown
@@ -50,7 +51,7 @@ def check_code(reference: Any) -> None:
         raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    if deeper_than([_tests(reference), _accepted(reference)], MAX_DEPTH + 4):  # four hold the values
+    if deeper_than([_tests(reference), _expected(reference)[1]], MAX_DEPTH + 4):  # four hold the values
         raise ValueError(f"the values of a code reference may be nested {MAX_DEPTH} lists deep, and these are deeper")
 
 
@@ -61,11 +62,15 @@ def _tests(reference: dict[str, Any]) -> list[Test]:
     return [_joined(text, "inputs") for text in reference["inputs"]]
 
 
-def _accepted(reference: dict[str, Any]) -> list[list]:
-    """Return per test the lines of words that a program should print, or the values that a function may return."""
+def _expected(reference: dict[str, Any]) -> tuple[Callable[[str, list], bool], list[list]]:
+    """Return the function that compares what was sent with what is expected, and what is expected in each test.
+
+    A program sends its output, and `_same_output` expects lines of words. A function sends its value, and
+    `_same_return` expects one of several values.
+    """
     if reference.get("fn_name"):
-        return [_accepted_values(output) for output in reference["outputs"]]
-    return [_token_lines(_joined(output, "outputs")) for output in reference["outputs"]]
+        return _same_return, [_accepted_values(output) for output in reference["outputs"]]
+    return _same_output, [_token_lines(_joined(output, "outputs")) for output in reference["outputs"]]
 
 
 def _joined(text: Any, name: str) -> str:
@@ -101,72 +106,25 @@ def _json_or_none(text: str) -> Any:
         return None
 
 
-# A line that may be a fence: marks of list items, indentation, the fence, and the rest of the line.
-_FENCE = forward(r"((?:[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])[ \t]++)*+)([ \t]*+)(`{3,}+|~{3,}+)(.*+)")
-_LIST_ITEM = forward(r"[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])(?:[ \t]|$)")
-
-
-def find_code(response: str) -> str | None:
+def answer_code(response: str) -> str | None:
     """Return the program: the last closed ```python block, or else the last one that has no mark."""
     if after_thinking(response) is None:
         return None
     found = {}
-    for mark, source in _closed_blocks(response.rpartition("</think>")[2]):
+    for mark, source in closed_blocks(response.rpartition("</think>")[2]):
         found["python" if mark.lower() in ("python", "python3", "py") else mark] = source
     source = found.get("python", found.get("", ""))
     return source if source.strip() else None
-
-
-def _closed_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the mark and the content of each closed block, as CommonMark reads them.
-
-    A block opens with a line of at least three ` or ~ after at most three spaces, in a list item after any number. It
-    closes with a line of the same character, at least as many, that is indented by at most three spaces, in a list item
-    by at most three more than the opening. So ``` inside a sentence is no fence, and neither is an indented ``` in a
-    docstring of the block. Each line of the content loses as many spaces as stand before the opening.
-    """
-    fence, mark, width, deepest = "", "", 0, 0  # of the open block; no block is open while `fence` is empty
-    lines: list[str] = []
-    in_list, after_blank = False, False
-    for line in text.split("\n"):
-        items, indent, marks, rest = match.groups() if (match := _FENCE.match(line)) else ("", "", "", "")
-        if fence:
-            if not items and marks.startswith(fence) and not rest.strip() and _columns(indent) <= deepest:
-                yield mark, "".join(lines)
-                fence = ""
-            else:
-                lines.append(_outdented(line, width) + "\n")
-            continue
-        if _LIST_ITEM.match(line):
-            in_list = True
-        elif after_blank and line[:1].strip():  # text at the margin after an empty line ends a list
-            in_list = False
-        after_blank = not line.strip()
-        # A rest with ` is inline code: ```x```.
-        if marks and (in_list or _columns(indent) <= 3) and not (marks[0] == "`" and "`" in rest):
-            fence, mark, width, lines = marks, "".join(rest.split()[:1]), _columns(items + indent), []
-            deepest = width + 3 if in_list else 3
-
-
-def _columns(text: str) -> int:
-    """Return the width of a text in which a tab ends at the next multiple of four."""
-    return len(text.expandtabs(4))
-
-
-def _outdented(line: str, width: int) -> str:
-    """Return a line without its first `width` columns, as far as they are spaces or tabs."""
-    content = line.lstrip(" \t")
-    return line[: len(line) - len(content)].expandtabs(4)[width:] + content if width else line
 
 
 def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
     """Return the job that runs the program on each test and compares in this process."""
     if len(source) > MAX_SOURCE:
         return None
-    accepted, function = _accepted(reference), bool(reference.get("fn_name"))
+    same, expected = _expected(reference)
 
     def keep(index: int, tested: Result) -> Result:
-        return Result(tested.status, _passes(tested, accepted[index], function))
+        return Result(tested.status, _passes(tested, expected[index], same))
 
     return Program(source, _tests(reference), keep=keep, read=share_passed)
 
@@ -179,18 +137,12 @@ def share_passed(results: list[Result]) -> Ended:
     return Ended("ok", None if "unparsed" in ends else passed / len(results))
 
 
-def _passes(tested: Result, accepted: list, function: bool) -> bool:
+def _passes(tested: Result, expected: list, same: Callable[[str, list], bool]) -> bool:
     if tested.status != "ok":
         return False
-    if (size := len(tested.value)) > 65_536 and size > 16 * len(str(accepted)):  # slow to read, and wrong
+    if (size := len(tested.value)) > 65_536 and size > 16 * len(str(expected)):  # slow to read, and wrong
         return False
-    if not function:
-        return _same_output(tested.value, accepted)
-    try:
-        value = decode(tested.value)
-    except ValueError:
-        return False
-    return any(_same_value(value, one) for one in accepted)
+    return same(tested.value, expected)
 
 
 def _token_lines(text: str) -> list[list[str]]:
@@ -224,6 +176,15 @@ def _close(value: float, expected: float) -> bool:
         return False
 
 
+def _same_return(sent: str, accepted: list) -> bool:
+    """Is the value that a function returned, as its process sent it, one of the accepted values?"""
+    try:
+        value = decode(sent)
+    except ValueError:
+        return False
+    return any(_same_value(value, one) for one in accepted)
+
+
 def _same_value(value: Any, expected: Any) -> bool:
     """Is an encoded value equal as JSON has it: a tuple is a list, keys are text, expected floats are about equal?
 
@@ -253,4 +214,4 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)
 
 
-KIND = Kind(judge_code, answer=find_code, check=check_code)
+KIND = Kind(judge_code, answer=answer_code, check=check_code)

@@ -1,4 +1,4 @@
-"""Kind "ifeval": the share of its instructions that a response follows, 25 kinds of them. (verify.py, section 4.2.1)
+"""Kind "ifeval": the share of its instructions that a response follows. (verify.py, section 4.2.1)
 
 INSTRUCTIONS, at the end, is the table: an instruction's id, and the function that says whether a text follows it. The
 rule is IFEval's strict one: the whole response after its thinking counts.
@@ -22,14 +22,11 @@ from verify import Kind, shown
 MAX_FOLLOWED = 1_000_000
 # langdetect reads at most 10,000 characters of a text, but first searches all of it for addresses.
 MAX_DETECTED = 20_000
-Instruction = tuple[Callable[..., bool], dict[str, Any]]
+GivenInstruction = tuple[Callable[..., bool], dict[str, Any]]  # a function of INSTRUCTIONS, and its arguments
 
 
-def check_ifeval(reference: Any) -> list[Instruction]:
-    """Return the functions and their arguments; ValueError unless every id is in INSTRUCTIONS and has its arguments.
-
-    `kwargs` holds an object per id; arguments that are null count as missing, as in the public data sets.
-    """
+def check_ifeval(reference: Any) -> None:
+    """Raise ValueError unless every id is in INSTRUCTIONS, and `kwargs` has an object with its arguments for each."""
     if not isinstance(reference, dict) or reference.keys() != {"instruction_id_list", "kwargs"}:
         raise ValueError(
             f'an ifeval reference is {{"instruction_id_list": [...], "kwargs": [...]}}, got {shown(reference)}'
@@ -37,15 +34,12 @@ def check_ifeval(reference: Any) -> list[Instruction]:
     ids, kwargs = reference["instruction_id_list"], reference["kwargs"]
     if not isinstance(ids, list) or not isinstance(kwargs, list) or not 1 <= len(ids) == len(kwargs):
         raise ValueError("ifeval needs two lists, one `kwargs` per id in `instruction_id_list`, and at least one")
-    gold = []
-    for name, arguments in zip(ids, kwargs, strict=True):
+    for name, given in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in INSTRUCTIONS:
             raise ValueError(f"unknown instruction {shown(name)}: use one of {', '.join(INSTRUCTIONS)}")
-        if not isinstance(arguments, dict | None):
-            raise ValueError(f"the kwargs of {name} are an object, got {shown(arguments)}")
-        # Tables with empty cells keep whole numbers as floats.
-        arguments = {key: int(value) if isinstance(value, float) and value.is_integer() else value
-                     for key, value in (arguments or {}).items() if value is not None}  # fmt: skip
+        if not isinstance(given, dict | None):
+            raise ValueError(f"the kwargs of {name} are an object, got {shown(given)}")
+        arguments = _arguments_of(given)
         if arguments.keys() != {*ARGUMENTS[name]}:
             wanted = ", ".join(ARGUMENTS[name]) or "no arguments"
             raise ValueError(f"{name} takes {wanted}, got {shown(arguments)}: missing ones are not filled in")
@@ -53,8 +47,18 @@ def check_ifeval(reference: Any) -> list[Instruction]:
             _check_argument(name, key, value)
         if ("language" in name or "english" in name) and importlib.util.find_spec("langdetect") is None:
             raise ValueError(f"{name} needs the package langdetect: pip install langdetect")
-        gold.append((INSTRUCTIONS[name], arguments))
-    return gold
+
+
+def _arguments_of(given: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments that are not null. The public data sets give every argument a place in every object.
+
+    Tables with empty cells keep whole numbers as floats, so these become whole numbers again.
+    """
+    return {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value
+        for key, value in (given or {}).items()
+        if value is not None
+    }
 
 
 def _check_argument(name: str, key: str, value: Any) -> None:
@@ -75,13 +79,19 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def instructions_of(reference: dict[str, Any]) -> list[GivenInstruction]:
+    """Return the instructions of a reference that `check_ifeval` accepts."""
+    given = zip(reference["instruction_id_list"], reference["kwargs"], strict=True)
+    return [(INSTRUCTIONS[name], _arguments_of(arguments)) for name, arguments in given]
+
+
 def judge_ifeval(answer: str, reference: dict[str, Any]) -> float:
     """Return the share of the instructions that the answer follows."""
-    followed = follow_instructions(answer, check_ifeval(reference))
+    followed = follow_instructions(answer, instructions_of(reference))
     return sum(followed) / len(followed)
 
 
-def follow_instructions(text: str, instructions: list[Instruction]) -> list[bool]:
+def follow_instructions(text: str, instructions: list[GivenInstruction]) -> list[bool]:
     """Return whether the text follows each instruction."""
     if len(text) > MAX_FOLLOWED:
         return [False] * len(instructions)

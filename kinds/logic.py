@@ -2,7 +2,7 @@
 
     the answer   the text in the last <answer>...</answer>
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
-    unparsed     the scorer fails on it; it is empty, or longer than MAX_SOLUTION; it has a nan or inf that the entry's
+    unparsed     the scorer fails on it; it is empty, or longer than MAX_SCORED; it has a nan or inf that the entry's
                  answer has not; or it lacks the form of its data set in FORMS
 
 Some scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and for
@@ -35,7 +35,7 @@ from kinds.patterns import NUMBER, forward
 from sandbox.jobs import Call
 from verify import Kind, last_tag, shown, value_of
 
-MAX_SOLUTION = 100_000
+MAX_SCORED = 100_000  # characters of an answer
 REFUSED = {"propositional_logic": "its scorer accepts a premise that is repeated, such as (P ∨ P), as the conclusion"}
 
 
@@ -102,7 +102,7 @@ _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECAS
 def judge_logic(answer: str, reference: dict[str, Any]) -> Call | None:
     """Return the job that scores the answer, unless no scorer may see it."""
     gold, name = reference["entry"]["answer"] or "", reference["dataset"]
-    if (gold and not answer) or len(answer) > MAX_SOLUTION or (name in FORMS and not FORMS[name].fullmatch(answer)):
+    if (gold and not answer) or len(answer) > MAX_SCORED or (name in FORMS and not FORMS[name].fullmatch(answer)):
         return None
     if name in SAME_COUNT and answer.count(SAME_COUNT[name]) != gold.count(SAME_COUNT[name]):
         return None
@@ -115,9 +115,6 @@ def solution_logic(reference: dict[str, Any]) -> str | None:
     """Return a response with the entry's answer."""
     answer = reference["entry"]["answer"]
     return None if answer is None else f"<answer>{answer}</answer>"
-
-
-KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_logic)
 
 
 # ------------------------------------------------------------------------------------------- in a worker
@@ -167,7 +164,7 @@ def _squeezed(text: str) -> str:
     return "".join(text.lower().split())
 
 
-def _is_probability(answer: str, entry: dict[str, Any]) -> bool:
+def is_probability(answer: str, entry: dict[str, Any]) -> bool:
     """coin_flip: within 0.1%. Its scorer takes 0 for 0.234375, of which 0 is a prefix, and for 0.00003."""
     value, *divisors = [float(part) for part in answer.split("/")]
     for divisor in divisors:
@@ -175,19 +172,19 @@ def _is_probability(answer: str, entry: dict[str, Any]) -> bool:
     return abs(value - float(entry["answer"])) <= float(entry["answer"]) / 1000
 
 
-def _is_number(answer: str, entry: dict[str, Any]) -> bool:
+def is_number(answer: str, entry: dict[str, Any]) -> bool:
     """gsm_symbolic: the same number. Its scorer reads the first digits of a text, without a sign."""
     return float(answer) == float(entry["answer"])
 
 
-def _is_sorted(answer: str, entry: dict[str, Any]) -> bool:
+def is_sorted(answer: str, entry: dict[str, Any]) -> bool:
     """number_sorting: the question's numbers in order. Its scorer takes numbers that differ by up to 1."""
     return [float(x) for x in json.loads(answer.replace("'", '"'))] == [
         float(x) for x in entry["metadata"]["sorted_numbers"]
     ]
 
 
-def _reaches_target(answer: str, entry: dict[str, Any]) -> bool:
+def reaches_target(answer: str, entry: dict[str, Any]) -> bool:
     """countdown, puzzle24: each number of the question once, and exactly the target.
 
     The scorer of countdown rounds. The one of puzzle24 cuts 24.7 to 24, and takes any four numbers.
@@ -343,12 +340,13 @@ def stores_boxes(answer: str, entry: dict[str, Any]) -> bool:
 
 CHECKS: dict[str, Callable[[str, dict[str, Any]], float]] = {
     "boxnet": boxes_at_targets,
-    "coin_flip": _is_probability,
-    "countdown": _reaches_target,
-    "gsm_symbolic": _is_number,
-    "number_sorting": _is_sorted,
-    "puzzle24": _reaches_target,
+    "coin_flip": is_probability,
+    "countdown": reaches_target,
+    "gsm_symbolic": is_number,
+    "number_sorting": is_sorted,
+    "puzzle24": reaches_target,
     "quantum_lock": opens_lock,
     "rush_hour": frees_car,
     "sokoban": stores_boxes,
 }
+KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_logic)

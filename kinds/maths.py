@@ -35,7 +35,7 @@ def judge_math(answer: str, reference: str | list[str], science: bool = False) -
 
 
 def judge_in_worker(answer: str, golds: str | list[str], science: bool = False) -> bool | None:
-    """Compare an answer with each gold, with algebra."""
+    """Compare an answer with each gold, with algebra. A reward of your own may pass one gold as text."""
     return best(compare(answer, gold, science) for gold in golds_of(golds))
 
 
@@ -44,19 +44,21 @@ def golds_of(reference: str | list[str]) -> list[str]:
     return reference if isinstance(reference, list) else [reference]
 
 
-def check_text(kind: str, reference: Any) -> None:
+def check_text(kind_name: str, reference: Any) -> None:
     """Raise ValueError unless the reference is the text of one answer whose brackets balance, or a list of such."""
     if isinstance(reference, list) and reference:
         for gold in reference:
             if isinstance(gold, list):
-                raise ValueError(f"a list of golds of kind {kind} has only texts, got a list in it: {shown(reference)}")
-            check_text(kind, gold)
+                raise ValueError(
+                    f"a list of golds of kind {kind_name} has only texts, got a list in it: {shown(reference)}"
+                )
+            check_text(kind_name, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
     if lost := _LOST_BACKSLASH.search(text):
         raise ValueError(
-            f"JSON has read a backslash of a {kind} reference as {lost[0][0]!r}: write every backslash twice, as in "
-            rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
+            f"JSON has read a backslash of a {kind_name} reference as {lost[0][0]!r}: write every backslash twice, as "
+            rf'in "\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
     reading = read(text)
     if (
@@ -65,7 +67,7 @@ def check_text(kind: str, reference: Any) -> None:
         or (reading.tree is None and "\n" in text.strip() and r"\begin" not in text)
     ):
         raise ValueError(
-            rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
+            rf'a {kind_name} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
             rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_LENGTH} characters, or a list of such texts of '
             f"which any is right; a worked answer has it in \\boxed{{...}} or after ####; got {shown(reference)}"
         )
@@ -76,7 +78,7 @@ def unboxed(reference: str) -> str:
     return last_box(reference) or reference.rpartition("####")[2]
 
 
-def solution(reference: str | list[str]) -> str:
+def solution_math(reference: str | list[str]) -> str:
     """Return a response that is right: the first gold in a box."""
     return f"\\boxed{{{unboxed(golds_of(reference)[0])}}}"
 
@@ -109,8 +111,9 @@ def last_box(text: str) -> str | None:
     return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
 
 
-def last_box_of(response: str) -> str | None:
+def answer_math(response: str) -> str | None:
+    """Return the text in the last box after the thinking, None if there is none."""
     return last_box(after_thinking(response) or "")
 
 
-KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math", gold), solution=solution)
+KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_text("math", gold), solution=solution_math)

@@ -44,7 +44,7 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     """
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
-        kinds, files = load(path)
+        kinds, files = load_file(path)
         others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
         if taken := others & kinds.keys():
             raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
@@ -53,8 +53,8 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     return loaded
 
 
-def load(path: str) -> tuple[dict[str, Kind], list[str]]:
-    """Return the kinds of a file, and the files that it imports.
+def load_file(path: str) -> tuple[dict[str, Kind], list[str]]:
+    """Return the kinds of a file, and the files that it imports. Ends every worker: old ones may have an older file.
 
     Raises FileNotFoundError, or ValueError with a sentence if the file cannot be used.
     """
@@ -75,52 +75,57 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}
-    for name, (checked, extra) in outcome.value["kinds"].items():
-        judge = functools.partial(_job, path, outcome.value["fresh"], name)
-        check = functools.partial(check_reference, path, name, checked)
-        kinds[name] = Kind(judge, answer=str, check=check, extra=tuple(extra), file=path)
+    for kind_name, (checked, extra) in outcome.value["kinds"].items():
+        judge = functools.partial(_job, path, outcome.value["fresh"], kind_name)
+        check = functools.partial(check_reference, path, kind_name, checked)
+        kinds[kind_name] = Kind(judge, answer=str, check=check, extra=tuple(extra), file=path)
     return kinds, outcome.value["files"]
 
 
-def _job(path: str, fresh: bool, kind: str, response: str, reference: Any, *extra: Any) -> Call:
-    return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=fresh, file=path)
+def _job(path: str, fresh: bool, kind_name: str, response: str, reference: Any, *extra: Any) -> Call:
+    return Call("kinds.users:run_reward", [path, kind_name, response, reference, *extra], alone=fresh, file=path)
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Ended:
     return dict(run([Call(f"kinds.users:{function}", [path, *args], file=path)], CHECK_S))[0]
 
 
-def check_reference(path: str, kind: str, checked: bool, reference: Any) -> None:
+def check_reference(path: str, kind_name: str, checked: bool, reference: Any) -> None:
     """Raise ValueError if JSON cannot hold the reference, or the user's check refuses it."""
     try:
         text = json.dumps(reference)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"a reference of kind {kind} must be what JSON can hold ({error})") from None
-    if checked and (refusal := _refusal(path, kind, text)):
+        raise ValueError(f"a reference of kind {kind_name} must be what JSON can hold ({error})") from None
+    if checked and (refusal := _refusal(path, kind_name, text)):
         raise ValueError(refusal)
 
 
 @functools.cache
-def _refusal(path: str, kind: str, text: str) -> str:
+def _refusal(path: str, kind_name: str, text: str) -> str:
     """Return why the user's check refuses a reference, or ""."""
-    outcome = _in_worker("run_check", path, kind, json.loads(text))
-    return "" if outcome.status == "ok" else f"the check of kind {kind}: {outcome.value or outcome.status}"
+    outcome = _in_worker("run_check", path, kind_name, json.loads(text))
+    return "" if outcome.status == "ok" else f"the check of kind {kind_name}: {outcome.value or outcome.status}"
 
 
 # ------------------------------------------------------------------------------------------- in a worker
 
 
 def contents_of(path: str) -> dict[str, Any]:
-    """Return kind -> (has it a check, the parameters that it asks for), FRESH_PROCESS, and the imported files."""
+    """Return {"kinds": {name: (has it a check, the parameters that it asks for)}, "fresh": ..., "files": ...}.
+
+    `fresh` is FRESH_PROCESS, and `files` has the files beside this one that it imports.
+    """
     kinds = getattr(sys.modules[path], "KINDS", None)
     if not isinstance(kinds, dict) or not kinds:
         raise ValueError('it names no kind: end it with a line like KINDS = {"my_kind": my_function}')
     found = {}
-    for kind in kinds:
-        function, check = _functions(path, kind)
-        if not isinstance(kind, str) or not kind.isidentifier() or not callable(function):
-            raise ValueError(f"KINDS maps names of letters, digits and _ to functions, got {shown({kind: function})}")
-        found[kind] = check is not None, _extra(function)
+    for kind_name in kinds:
+        function, check = _functions(path, kind_name)
+        if not isinstance(kind_name, str) or not kind_name.isidentifier() or not callable(function):
+            raise ValueError(
+                f"KINDS maps names of letters, digits and _ to functions, got {shown({kind_name: function})}"
+            )
+        found[kind_name] = check is not None, _extra(function)
     folder = os.path.join(os.path.dirname(path), "")
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
@@ -131,9 +136,9 @@ def contents_of(path: str) -> dict[str, Any]:
     return {"kinds": found, "fresh": fresh, "files": sorted(beside - ours)}
 
 
-def _functions(path: str, kind: str) -> tuple[Any, Any]:
+def _functions(path: str, kind_name: str) -> tuple[Any, Any]:
     """Return (the reward, the check of references or None) of a kind."""
-    given = sys.modules[path].KINDS[kind]
+    given = sys.modules[path].KINDS[kind_name]
     return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
 
 
@@ -142,13 +147,13 @@ def _extra(function: Any) -> list[str]:
     return [name for name in Response._fields[1:] if name in inspect.signature(function).parameters]
 
 
-def run_check(path: str, kind: str, reference: Any) -> None:
-    _functions(path, kind)[1](reference)
+def run_check(path: str, kind_name: str, reference: Any) -> None:
+    _functions(path, kind_name)[1](reference)
 
 
-def judge(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Any:
+def run_reward(path: str, kind_name: str, response: str, reference: Any, *extra: Any) -> Any:
     """Return the function's reward as JSON can hold it, or the text of another value, which is no reward."""
-    function = _functions(path, kind)[0]
+    function = _functions(path, kind_name)[0]
     value = function(response, reference, **dict(zip(_extra(function), extra, strict=True)))
     try:
         if isinstance(value, tuple) and len(value) == 2:

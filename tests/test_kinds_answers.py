@@ -1,4 +1,4 @@
-r"""kinds/answers/: its door, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
+r"""kinds/answers/: its door, tables, words, numbers and units. The tables of answers are in test_kinds_maths.py."""
 
 import random
 import re
@@ -8,6 +8,7 @@ from kinds import answers
 from kinds.answers import algebra, grammar
 from kinds.answers.algebra import rational
 from kinds.answers.lexer import tokens
+from kinds.answers.nouns import changes_value
 from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
 from kinds.answers.units import unit_of
 
@@ -66,3 +67,11 @@ def test_units():
         assert unit_of(tokens(text)) is not None and unit_of(tokens(text)) == unit_of(tokens(same))
     for text in ("x", "ab", "sin x", "x^2", "", "+m", "=cm", "dozen", "more or less", "cm^2^2", "m//s", "flurbs"):
         assert unit_of(tokens(text)) is None, text
+
+
+def test_words_that_change_a_value():
+    """Makes impossible: a word without an entry, since another entry covers it, that only names what is counted."""
+    covered = """circa triple demi millions umpteen half-dozen cent-mille tusind hundred promille hundertstel
+        millionstel persent cientos тысяч четверть بالمئة 미만 大约 パーセント non-zero eighteen tenfold"""
+    assert [word for word in covered.split() if not changes_value(word)] == []
+    assert [word for word in ("eggs", "яблок", "苹果", "cups", "tea-cups") if changes_value(word)] == []

@@ -19,10 +19,10 @@ import json
 import random
 
 import pytest
-from judging import costs_at_most, needs
+from judging import costs_at_most
 
 from kinds import code as module
-from kinds.code import find_code
+from kinds.code import answer_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import Result, encode
@@ -114,60 +114,11 @@ NO_PROGRAM = [
 
 
 @pytest.mark.parametrize(("response", "found"), PROGRAMS + [(text, None) for text in NO_PROGRAM])
-def test_find_code(response, found):
+def test_answer_code(response, found):
     """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer; a program lost
     because the text around it, or a docstring in it, has ```.
     """
-    assert find_code(response) == found
-
-
-def blocks_of_commonmark(text):
-    """The mark and the content of each closed block, by another parser of CommonMark."""
-    from markdown_it import MarkdownIt
-
-    found = []
-    for token in MarkdownIt("commonmark").parse(text):
-        if token.type == "fence" and token.content[-1:] in ("", "\n"):  # a text that ends in a block has no last \n
-            lines = token.map[1] - token.map[0]
-            if token.content.count("\n") == lines - 2:  # without both fences; an open block has only the first
-                found.append(("".join(token.info.split()[:1]), token.content))
-    return found
-
-
-@needs("markdown_it")
-def test_blocks_are_those_of_commonmark():
-    """Makes impossible: a fence where CommonMark has none, or none where it has one. Without lists: in these the
-    reader here is more lenient, as models often indent a list's block too little or too much.
-    """
-    fences = ["```", "```python", "~~~", "~~~py", "````", "````python", "`````", "``` end", "``", "`", "```x``` is"]
-    rng = random.Random(3)
-    for _ in range(2_000):
-        indents = rng.choices(["", "", " ", "  ", "   ", "    ", "\t"], k=rng.randint(1, 9))
-        lines = [indent + rng.choice([*fences, "x", "y = 2", "", "a ``` b"]) for indent in indents]
-        text = "\n".join(lines)
-        assert list(module._closed_blocks(text)) == blocks_of_commonmark(text), text
-
-
-LINES_OF_BLOCKS = [
-    "\n",
-    "```\n",
-    "```python\n",
-    "1. ",
-    "\t" * 9 + "```\n",
-    "`" * 99,
-    "~~~ `\n",
-    " ",
-    "- ```\n",
-    "- " * 9,
-]
-
-
-@pytest.mark.parametrize("piece", LINES_OF_BLOCKS)
-@pytest.mark.parametrize("start", ["", "```python\n", "- a\n\t\t```\n"])
-def test_blocks_are_found_in_linear_time(start, piece):
-    """Makes impossible: a response whose blocks take the square of its length, in the trainer's process."""
-    response = start + piece * (400_000 // len(piece)) + "x"
-    assert costs_at_most(200e-6 * len(response), lambda: find_code(response))  # turns for a character; the most is 42
+    assert answer_code(response) == found
 
 
 @pytest.mark.parametrize(
@@ -249,7 +200,7 @@ FORGED = [
 def test_forged_values(forged):
     """Makes impossible: text that no honest program sends, and that raises where it is compared."""
     for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):
-        assert not module._passes(Result("ok", forged), module._accepted_values(output), function=True)
+        assert not module._passes(Result("ok", forged), module._accepted_values(output), module._same_return)
 
 
 def test_no_reply_of_a_function_raises():
@@ -274,7 +225,7 @@ def test_no_reply_of_a_function_raises():
         if rng.random() < 0.7:
             at = rng.randint(0, len(text))
             text = text[:at] + "".join(rng.choices(pieces, k=rng.randint(1, 12))) + text[at + rng.randint(0, 3) :]
-        assert module._passes(Result("ok", text), rng.choice(accepted), function=True) in (True, False)
+        assert module._passes(Result("ok", text), rng.choice(accepted), module._same_return) in (True, False)
 
 
 def test_a_value_that_is_nested_deeply_is_wrong():

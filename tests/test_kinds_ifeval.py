@@ -20,7 +20,7 @@ import pytest
 from judging import costs_at_most, instruction, needs
 
 from kinds import ifeval as module
-from kinds.ifeval import INSTRUCTIONS, check_ifeval, follow_instructions
+from kinds.ifeval import INSTRUCTIONS, check_ifeval, follow_instructions, instructions_of
 from verify import verify
 
 FOLLOWED = [
@@ -78,7 +78,8 @@ def test_instruction(name, kwargs, good, bad):
     # Public data sets give every argument a place, null where it has none, and some keep numbers as floats then.
     given = {key: None for names in module.ARGUMENTS.values() for key in names}
     given |= {key: float(value) if isinstance(value, int) else value for key, value in kwargs.items()}
-    [(_, taken)] = check_ifeval(instruction(name, given))
+    check_ifeval(instruction(name, given))
+    [(_, taken)] = instructions_of(instruction(name, given))
     assert taken == kwargs and all(type(taken[key]) is type(kwargs[key]) for key in kwargs)
 
 
@@ -148,7 +149,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_ifeval_is_linear(text):
     """Makes impossible: a pattern that takes the square of the response's length, in the trainer's own process."""
-    golds = [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
+    golds = [instructions_of(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
     # Turns for a character; the most is 23.
     assert costs_at_most(150e-6 * len(text), lambda: [follow_instructions(text, gold) for gold in golds])
 
@@ -157,8 +158,8 @@ def test_ifeval_is_linear(text):
 def test_ifeval_never_raises():
     """Makes impossible: an exception on odd text, in one of 25 tests."""
     rng = random.Random(2)
-    golds = [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
-    golds += [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in IN_LANGUAGES] * 2
+    golds = [instructions_of(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
+    golds += [instructions_of(instruction(name, kwargs)) for name, kwargs, *_ in IN_LANGUAGES] * 2
     texts = r"""* ** *** ****** << >> [ ] . ... ! a P.S. { } 1 </think> , " '"""
     pieces = [*texts.split(), "\xdf", "\u0130", "\u0663", "\n", "\n\n", "The ", "Section 1", "- ", "\x00", "\ud800"]
     pieces += ["Mr. ", "\u2028"]

@@ -175,7 +175,7 @@ def test_a_list_of_golds():
                              ("40, 40\\%", "wrong"), ("(40", "unparsed"), ("\\sqrt{1601}", "wrong")):  # fmt: skip
         assert reason("math", f"\\boxed{{{answer}}}", golds) == expected
         assert maths.judge_in_worker(answer, golds) is {"correct": True, "wrong": False, "unparsed": None}[expected]
-    assert verify("math", maths.solution(golds), golds).correct
+    assert verify("math", maths.solution_math(golds), golds).correct
     for broken in ([], ["40", 40], ["40", ""], [["40"]]):
         with pytest.raises(ValueError, match="math"):
             maths.KIND.check(broken)

@@ -24,7 +24,26 @@ algebra=False, may run in any process. Nothing raises on any text.
 
     text -> lexer.py -> tokens -> grammar.py -> a tree of tree.py -> comparison.py, algebra.py -> a verdict
 
-grammar.py says which file has which rule. tables.py has the signs, the units and the words, and says how to add one.
+The files, in reading order:
+
+    comparison.py    are two trees the same answer?
+    formulas.py      formulas of chemistry
+    unknowns.py      the x of x = 5, and the interval that x > 5 says about it
+    algebra.py       the values of two expressions
+
+    grammar.py       the grammar from the top down: answers, equations, quantities. It says which file has which rule
+    words.py         answers that are words, labels, conditions
+    options.py       A) and C. 5 m/s
+    lists.py         lists, and what is in brackets
+    expressions.py   sums, products, powers, functions
+    numbers.py       numbers, letters, currencies, percent
+    units.py         units
+    nouns.py         what is counted, and directions
+
+    cursor.py        the place in the tokens
+    tree.py          the nodes of a tree
+    lexer.py         text as tokens
+    tables.py        the signs, the units and the words, and how to add one
 
 The names below are the door: files outside of this folder import nothing else of it. The files inside import nothing of
 this project, except kinds/patterns.py: its patterns cannot backtrack, so they are safe for text that a model wrote.

@@ -3,7 +3,7 @@ r"""Algebra compares the values of two expressions, as trees of tree.py.
 Two expressions are equal if they have the same variables and the same values at four points, two of them negative.
 Rational values are exact, others have DIGITS digits. e, i and \pi are constants; x(y) is a product; in an expression,
 30^\circ is \pi/6.
-Values have bounds, since 9^{9^{9^9}} would never end: BITS of a fraction, SIZE of any other number.
+Values have bounds, since 9^{9^{9^9}} would never end: MAX_FRACTION_BITS for fractions, MAX_REAL_BITS for all others.
 """
 
 import functools
@@ -17,9 +17,9 @@ from mpmath import mp
 
 from kinds.answers.tree import Node
 
-BITS = 20_000  # of an exact numerator or denominator
-SIZE = 1_000  # bits of another number, before or after the point
-DIGITS = 400  # of another number: enough to tell 2^SIZE from 2^SIZE + 1
+MAX_FRACTION_BITS = 20_000  # of an exact numerator or denominator
+MAX_REAL_BITS = 1_000  # of another number, before or after the point
+DIGITS = 400  # of another number: enough to tell 2^MAX_REAL_BITS from 2^MAX_REAL_BITS + 1
 LARGEST = 2_000  # of a factorial or binomial
 # The scales of the points. Near 0 a term such as +0.5 counts, far from 0 a term such as x^9 does.
 POINT_SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
@@ -36,7 +36,7 @@ def _small(value: Value) -> int:
 
 def _power(base: Value, exponent: Value) -> Value:
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
-        if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(exponent) > 2 * BITS:
+        if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(exponent) > 2 * MAX_FRACTION_BITS:
             raise ArithmeticError("too long")
         return base ** int(exponent)
     return mp.power(_real(base), _real(exponent))
@@ -83,12 +83,12 @@ def rational(node: Node) -> Fraction | None:
     values = [value for value in map(rational, node.parts) if value is not None]
     whole = node.value != "^" or (values[1:] and values[1].denominator == 1 and abs(values[1]) <= 1_000)
     try:
-        return _evaluate(node.value, values) if len(values) == len(node.parts) and whole else None
+        return _operate(node.value, values) if len(values) == len(node.parts) and whole else None
     except ArithmeticError:
         return None
 
 
-def _value_at(node: Node, point: dict[str, Value]) -> Value:
+def _evaluate(node: Node, point: dict[str, Value]) -> Value:
     """Return the value of an expression, given its variables; ArithmeticError or ValueError if it has none."""
     if node.kind in ("number", "decimal"):
         return node.value
@@ -98,10 +98,10 @@ def _value_at(node: Node, point: dict[str, Value]) -> Value:
         return point[node.value]
     if node.kind != "call":
         raise ValueError(f"a {node.kind} has no value")
-    return _evaluate(node.value, [_value_at(part, point) for part in node.parts])
+    return _operate(node.value, [_evaluate(part, point) for part in node.parts])
 
 
-def _evaluate(operation: str, values: list[Value]) -> Value:
+def _operate(operation: str, values: list[Value]) -> Value:
     """Apply an operation of a `call`."""
     if operation in ("+", "*"):
         return functools.reduce(functools.partial(_apply, _EXACT[operation]), values)
@@ -126,9 +126,9 @@ def _real(value: Value) -> Any:
 def _bounded(value: Value) -> Value:
     """Raise ArithmeticError for a value that is not finite, or beyond the bounds."""
     if isinstance(value, Fraction):
-        if max(value.numerator.bit_length(), value.denominator.bit_length()) > BITS:
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_FRACTION_BITS:
             raise ArithmeticError("too long")
-    elif not mp.isfinite(value) or (value and abs(mp.mag(value)) > SIZE):
+    elif not mp.isfinite(value) or (value and abs(mp.mag(value)) > MAX_REAL_BITS):
         raise ArithmeticError("too large or too small")
     return value
 
@@ -144,21 +144,21 @@ def equal(gold: Node, answer: Node) -> bool:
     with mp.workdps(DIGITS):
         points = _sample_points(variables(gold))
         for point in points:
-            a, b = _value(gold, point), _value(answer, point)
+            a, b = _value_or_none(gold, point), _value_or_none(answer, point)
             if (a is None) != (b is None) or (a is not None and not _close(a, b, share)):
                 return False
             compared += a is not None
         return compared >= min(2, len(points))
 
 
-def last_digit(node: Node) -> Fraction:
+def last_place(node: Node) -> Fraction:
     r"""Return the unit of the last digit of 3.46, -3.46, 3.46\% and 3.46 \times 10^5; 0 without a decimal point."""
     if node.kind == "decimal":
         return Fraction(10) ** int(-node.parts[0].value)
     if node.kind != "call" or node.value not in ("neg", "*", "/") or len(node.parts) > 2:
         return Fraction(0)
     first, factor = (
-        last_digit(node.parts[0]),
+        last_place(node.parts[0]),
         abs(rational(node.parts[1]) or Fraction(0)) if len(node.parts) > 1 else Fraction(1),
     )
     if not first or not factor or (len(node.parts) > 1 and has_decimal(node.parts[1])):
@@ -168,16 +168,16 @@ def last_digit(node: Node) -> Fraction:
 
 def has_three_digits(node: Node) -> bool:
     """Has a number a decimal point, and at least three digits?"""
-    return 0 < 100 * last_digit(node) <= abs(rational(node) or Fraction(0))
+    return 0 < 100 * last_place(node) <= abs(rational(node) or Fraction(0))
 
 
 def rounds(rounded: Node, exact: Node) -> bool:
     """Is a decimal, such as 3.46, the rounded value of an expression without variables?"""
-    distance, center = last_digit(rounded) / 2, rational(rounded)
+    distance, center = last_place(rounded) / 2, rational(rounded)
     if not distance or center is None or variables(exact):
         return False
     with mp.workdps(DIGITS):
-        value = _value(exact, {})
+        value = _value_or_none(exact, {})
         if value is None or isinstance(value, mp.mpc):
             return False
         is_exact = isinstance(value, Fraction)
@@ -191,7 +191,7 @@ def proportional(gold: Node, answer: Node) -> bool:
     ratios = []
     with mp.workdps(DIGITS):
         for point in _sample_points(variables(gold)):
-            a, b = _value(gold, point), _value(answer, point)
+            a, b = _value_or_none(gold, point), _value_or_none(answer, point)
             if not a or not b:
                 return False
             ratios.append(_apply(operator.truediv, a, b))
@@ -214,9 +214,9 @@ def _close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:
     return max(abs(a), abs(b)) < least or abs(a - b) <= (least if whole or not share else _real(share)) * abs(a)
 
 
-def _value(node: Node, point: dict[str, Value]) -> Value:
+def _value_or_none(node: Node, point: dict[str, Value]) -> Value:
     """Return the value of an expression, None if it has none within the bounds."""
     try:
-        return _bounded(_value_at(node, point))
+        return _bounded(_evaluate(node, point))
     except (ArithmeticError, ValueError, TypeError):  # TypeError: complex numbers have no order
         return None

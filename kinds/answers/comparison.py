@@ -2,7 +2,7 @@ r"""Are two texts the same answer? `compare` reads and compares them.
 
 `same` is the whole question for two trees; the dict _SAME has a function for each kind of node. A gold may have a name:
 the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names, algebra.py compares
-values, units.py units.
+values, units.py units, formulas.py reads formulas.
 """
 
 import re
@@ -15,28 +15,22 @@ from kinds.answers.algebra import (
     equal,
     has_decimal,
     has_three_digits,
-    last_digit,
+    last_place,
     proportional,
     rational,
     rounds,
     variables,
 )
+from kinds.answers.formulas import formula_of
 from kinds.answers.grammar import read
 from kinds.answers.lexer import tokens
+from kinds.answers.options import letter_of_option
 from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
 from kinds.answers.tree import NO_NAME, Node, call, measured, mentions, number, renamed
 from kinds.answers.units import DEGREES, same_unit
-from kinds.patterns import forward
 
 ALGEBRA = "algebra"  # the verdict on two texts that only algebra can compare
 _OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
-_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
-_CHARGE = forward(r"\^(?=[0-9]?[+-])")
-_SIGN_FIRST = forward(r"\^([+-])([0-9])(?![0-9])")  # Fe^{+3}
-_ONE = forward(r"\^1(?=[+-])")  # Na^{1+}
-_NUCLIDE = forward(r"(?:_([0-9]++))?\^([0-9]++)(?:_([0-9]++))?([A-Z][a-z]?)")  # ^{14}_6 C
-_REACTION = forward(r"[A-Za-z0-9()+^_-]++\\to[A-Za-z0-9()+^_-]++")  # 2H_2 + O_2 -> 2H_2O
-_STATE = forward(r"\((?:g|l|s|aq)\)|_")
 
 
 def compare(answer: str, gold: str, science: bool = False, algebra: bool = True) -> Any:
@@ -46,23 +40,26 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     may have a letter that science reads as a unit, so it is also right if it is right as math.
     """
     if not science:
-        return _compare(answer, gold, False, algebra)
+        return _compare(answer, gold, algebra)
     a, b = read(gold, True), read(answer, True)
-    if a and b and _formula(gold) and _formula(gold) == _formula(answer):
+    if a and b and formula_of(gold) and formula_of(gold) == formula_of(answer):
         return True
     trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
-    if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
+    if trees and letter_of_option(trees[0]) and letter_of_option(trees[0]) == letter_of_option(trees[1]):
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
-    return best(_compare(answer, gold, letters, algebra, True) for letters in ((True,) if alike else (True, False)))
+    readings = (True,) if alike else (True, False)
+    return best(_compare(answer, gold, algebra, letters_are_units=units, gold_may_round=True) for units in readings)
 
 
-def _compare(answer: str, gold: str, science: bool, algebra: bool, rounds: bool = False) -> Any:
-    """Compare as math does. `science`: a lone letter after a number is a unit. `rounds`: golds may round answers."""
+def _compare(
+    answer: str, gold: str, algebra: bool, *, letters_are_units: bool = False, gold_may_round: bool = False
+) -> Any:
+    """Compare as math does. `letters_are_units`: a lone letter after a number is a unit, as in 5 m."""
     if answer == gold:
         return True
-    a, b = read(gold, science), read(answer, science)
+    a, b = read(gold, letters_are_units), read(answer, letters_are_units)
     if a is None or b is None:
         return None
     if a.text == b.text:
@@ -71,7 +68,7 @@ def _compare(answer: str, gold: str, science: bool, algebra: bool, rounds: bool 
         return None if b.tree is None else False
     if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
         return ALGEBRA
-    return same(_rounded(a.tree) if rounds else a.tree, b.tree)
+    return same(_rounded(a.tree) if gold_may_round else a.tree, b.tree)
 
 
 def best(verdicts: Iterable[Any]) -> Any:
@@ -124,9 +121,9 @@ def _same_as_equation(gold: Node, answer: Node) -> bool:
         differences = [call("+", node.parts[0], call("neg", node.parts[1])) for node in (gold, answer)]
         if gold.value == answer.value == ("=",) and proportional(*differences):
             return True
-    if APPROX in gold.value and not unknowns.owns(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
+    if APPROX in gold.value and not unknowns.is_unknown(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
         return any(same(side, answer) for side in gold.parts if side != NO_NAME)
-    return unknowns.owns(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
+    return unknowns.is_unknown(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
 
 
 def _same_relations(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
@@ -163,7 +160,7 @@ def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) ->
     if exact and all(same(gold, side) for side in exact):
         return True
     value = measured(gold)[1]
-    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_digit(value) != 0)
+    decimal = value.kind == "rounded" or (has_three_digits(value) if exact else last_place(value) != 0)
     return decimal and same(gold, rounded[-1])
 
 
@@ -219,7 +216,7 @@ def _split_groups(node: Node, other: Node) -> Node:
     return Node("list", "", groups) if split else node
 
 
-def _same_matrices(gold: Node, answer: Node, name: Node) -> bool:
+def _same_matrices(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the rows; a matrix of one row or column may be written as a tuple."""
     if gold.kind == answer.kind:
         return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -236,7 +233,7 @@ def _as_tuple(node: Node) -> Node:
     return Node("tuple", "()", entries) if len(entries) == max(len(node.parts), len(node.parts[0].parts)) else node
 
 
-def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
+def _same_spelling(gold: Node, answer: Node, _: Node) -> bool:
     """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
     a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
     if a and b:
@@ -248,7 +245,7 @@ def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
     return same(*products)
 
 
-def _same_words(gold: Node, answer: Node, name: Node) -> bool:
+def _same_words(gold: Node, answer: Node, _: Node) -> bool:
     a, b = _letters(gold), _letters(answer)
     return a == b and len(a) > 1  # R is not \text{r}
 
@@ -266,14 +263,14 @@ def _spelling(node: Node) -> str:
     return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
 
 
-def _same_options(gold: Node, answer: Node, name: Node) -> bool:
+def _same_options(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the letters of C. 5 m/s and C, and the texts too if both have one."""
     letters = [node.value if node.kind in ("option", "letter") else None for node in (gold, answer)]
     texts = gold.parts and answer.parts
     return letters[0] == letters[1] and (not texts or same(gold.parts[0], answer.parts[0]))
 
 
-def _same_ratios(gold: Node, answer: Node, name: Node) -> bool:
+def _same_ratios(gold: Node, answer: Node, _: Node) -> bool:
     gold, answer = _as_time(gold, answer), _as_time(answer, gold)
     if gold.kind != answer.kind:
         return False
@@ -287,7 +284,7 @@ def _as_time(node: Node, other: Node) -> Node:
     return Node("ratio", "", (node.parts[0], node._replace(parts=(number(0),)))) if hour else node
 
 
-def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
+def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the values, the units and the words of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
     if not _same_measures(gold, answer):
@@ -343,30 +340,11 @@ _SAME = {
 }
 
 
-def _formula(text: str) -> str:
-    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
-    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", r"\ce"))
-    line = _SIGN_FIRST.sub(r"^\2\1", _ONE.sub("^", line))
-    if nuclide := _NUCLIDE.fullmatch(line):
-        return f"{nuclide[2]}_{nuclide[1] or nuclide[3] or ''}{nuclide[4]}"
-    if _REACTION.fullmatch(line):
-        return _STATE.sub("", line)
-    line = line.replace("_", "")
-    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
-    return line if _FORMULA.fullmatch(line) else ""
-
-
-def _option(node: Node) -> str:
-    """Return the letter of an option: B for b, (B) and B. 12 m/s. A small f, g, h or i is a symbol of physics."""
-    known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
-    return node.value.upper() if known else ""
-
-
 def _rounded(gold: Node) -> Node:
     """Mark the numbers of a gold of three digits or more. With a decimal point they may round an answer's number."""
     if gold.kind in ("quantity", "list", "tuple"):
         return gold._replace(parts=tuple(map(_rounded, gold.parts)))
-    if unknowns.is_equation(gold) and unknowns.owns(gold.parts[0]):
+    if unknowns.is_equation(gold) and unknowns.is_unknown(gold.parts[0]):
         return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
     whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
     return Node("rounded", "", (gold,)) if whole or has_three_digits(gold) else gold

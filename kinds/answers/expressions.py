@@ -19,17 +19,27 @@ as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its o
 
 import re
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import Broken, Unreadable
 from kinds.answers.lists import read_bracket, read_matrix, read_set
-from kinds.answers.numbers import read_base, read_currency, read_digit, read_letter, read_numeral, skip_ordinal
+from kinds.answers.nouns import noun_of
+from kinds.answers.numbers import (
+    MAX_EXPONENT,
+    read_base,
+    read_currency,
+    read_digit,
+    read_letter,
+    read_numeral,
+    skip_ordinal,
+)
 from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES, SCALES_OF_HEAT
-from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, scaled, signed
-from kinds.answers.units import DEGREES, noun_of, starts_unit, symbol_of
+from kinds.answers.tree import NOTHING, REALS, Node, call, number, quotient, scaled, signed
+from kinds.answers.units import DEGREES, starts_unit, symbol_of
 
 _MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
                   *(opening for opening in BRACKETS if opening != "|"), *_MATRICES)  # fmt: skip
-_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
+_SIGNS_OF_UNITS = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
 
 
@@ -135,9 +145,9 @@ def _starts_factor(cursor: Cursor, numeric: bool) -> bool:
     """Does another factor of a product follow? `numeric`: the product has no variable so far."""
     if cursor.now.kind == "number":
         return cursor.before.text == "!"  # 3!4!
-    if cursor.starts_to(cursor.at) or cursor.rounded(cursor.at) or cursor.integers(cursor.at)[1]:
+    if cursor.starts_to(cursor.at) or cursor.approximation_length(cursor.at) or cursor.integer_condition(cursor.at)[1]:
         return False
-    if _starts_letter(cursor) or (numeric and cursor.sees(*_STARTS_UNIT)):
+    if _starts_letter(cursor) or (numeric and cursor.sees(*_SIGNS_OF_UNITS)):
         return not starts_unit(cursor, numeric)
     return cursor.sees(*_STARTS_FACTOR) or (cursor.sees("|") and not cursor.no_bar_or_ratio)
 

@@ -18,14 +18,16 @@ nothing, words in quotes are tokens. starts_NAME only looks.
                                                                       5 cm   \$5   50\%   6 m/s east   5 h 30 min
     value    = sum ["\choose" sum | "\over" sum]                      5    {5 \choose 2}    {1 \over 2}
 
-    words.py         words, option, label, sentence, heading, condition
+    words.py         words, label, sentence, heading, condition
+    options.py       option
     expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument
     lists.py         items, bracket, set, matrix
     numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent, letter, subscript
-    units.py         unit, factor, group, power; and what is no grammar, nouns and directions
+    units.py         unit, factor, group, power
+    nouns.py         noun, which has no rule: any words that cannot change a value
 
-tree.py has the cursor, which every rule gets and moves, and the nodes of the tree. To add a rule, add a line to the
-head of its file, and a function.
+cursor.py has the cursor, which every rule gets and moves, and tree.py the nodes of the tree. To add a rule, add a line
+to the head of its file, and a function.
 
 Rules read every token, or the answer is unreadable (`Reading.tree` is None): no second answer hides behind the first.
 Labels, headings, conditions and the th of 5th are read too, but the tree has nothing of them; words that could change
@@ -43,26 +45,17 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.expressions import read_sum
 from kinds.answers.lexer import END, MAX_LENGTH, Broken, Token, Unreadable, canonical, tokens
 from kinds.answers.lists import both_signs, read_items
+from kinds.answers.nouns import noun_of, without_direction, words_of
 from kinds.answers.numbers import read_currency, read_percent, read_scale
+from kinds.answers.options import read_option, starts_option
 from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
-from kinds.answers.tree import NO_NAME, REALS, Cursor, Node, call, list_of, quotient
-from kinds.answers.units import (
-    MAX_TAIL,
-    PICOMETER,
-    Unit,
-    is_smaller,
-    noun_of,
-    tail,
-    unit_and_words,
-    unit_of,
-    without_bracket,
-    without_direction,
-    words_of,
-)
-from kinds.answers.words import read_option, read_words, skip_condition, skip_heading, skip_label, starts_option
+from kinds.answers.tree import NO_NAME, REALS, Node, call, list_of, quotient
+from kinds.answers.units import MAX_TAIL, PICOMETER, Unit, is_smaller, tail, unit_and_words, unit_of, without_bracket
+from kinds.answers.words import read_words, skip_condition, skip_heading, skip_label
 
 MAX_HELD = 100_000  # characters of the texts whose trees `read` remembers: about 50 MB
 _LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
@@ -84,9 +77,8 @@ class _Memory:
 
     def __init__(self, function: Callable[[str, bool], Reading | None]) -> None:
         self._function, self._held, self._length = function, dict[tuple[str, bool], Reading | None](), 0
-        self.cache_clear = self._clear
 
-    def _clear(self) -> None:
+    def cache_clear(self) -> None:
         self._held.clear()
         self._length = 0
 
@@ -138,7 +130,7 @@ def read_clause(cursor: Cursor) -> Node:
     skip_label(cursor)
     skip_heading(cursor)
     sides, relations = [NO_NAME if cursor.sees(APPROX) and not cursor.depth else _read_side(cursor)], []
-    while (length := cursor.rounded(cursor.at)) or cursor.sees(*RELATIONS):
+    while (length := cursor.approximation_length(cursor.at)) or cursor.sees(*RELATIONS):
         bracket = cursor.sees("(")
         relations.append(APPROX if length else cursor.now.text)
         cursor.at += length or 1

@@ -67,7 +67,6 @@ _GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_GROUP_MARK}|,)[0-9]{{3}}(?![0-9]))++(?!,
 _REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may be two numbers
 # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
 _NUMBER = rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}"
-TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 # Vowels and tones are marks in Hebrew, Arabic, Devanagari, Thai and the scripts between them.
 _MARKS = "".join(chr(code) for code in range(0x591, 0xE80) if unicodedata.category(chr(code)) in ("Mn", "Mc"))

@@ -13,27 +13,28 @@ x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the bracke
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, mentions, signed
+from kinds.answers.tree import NOTHING, REALS, Node, call, list_of, mentions, signed
 
 MAX_ITEMS = 64
 
 
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
-    clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
-    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integers(cursor.at)[0], clauses):
+    clauses, word, starts = [cursor.read_clause()], "", [0]
+    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integer_condition(cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
             starts.append(len(clauses))
         cursor.takes("and", "or")
-        clauses.append(cursor.read_clause(cursor))
+        clauses.append(cursor.read_clause())
         if len(clauses) > MAX_ITEMS:
             raise Unreadable("too many items")
     clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
-    letter, length = cursor.integers(cursor.at)
+    letter, length = cursor.integer_condition(cursor.at)
     cursor.at += length
     items = (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
     return (_family(letter, items),) if letter else items
@@ -85,7 +86,7 @@ def read_bracket(cursor: Cursor) -> Node:
             raise Unreadable("|1,2|")
         return call(function, *items)
     if opening != "{":
-        items = _split_groups(items)
+        items = _split_number(items)
         if len(items) > 1:
             return Node("tuple", opening + closing, items)
         if closing != closings[0]:
@@ -103,7 +104,7 @@ def _inside(cursor: Cursor, closings: tuple[str, ...], no_bar_or_ratio: bool) ->
     return items, cursor.take(*closings)
 
 
-def _split_groups(items: tuple[Node, ...]) -> tuple[Node, ...]:
+def _split_number(items: tuple[Node, ...]) -> tuple[Node, ...]:
     """In brackets, 10,100 is two numbers."""
     return items[0].parts if len(items) == 1 and items[0].kind == "number" and items[0].parts else items
 
@@ -115,7 +116,7 @@ def read_set(cursor: Cursor) -> Node:
         return NOTHING
     items, closing = _inside(cursor, (r"\}", "|", r"\mid", ":"), True)
     if closing == r"\}":
-        return Node("list", "{}", list_of(both_signs(_split_groups(items)), keep=True).parts)
+        return Node("list", "{}", list_of(both_signs(_split_number(items)), keep=True).parts)
     (condition, *more), _ = _inside(cursor, (r"\}",), True)
     whole = condition.kind == "chain" and condition.parts[1:] == (Node("letter", r"\mathbbZ"),)
     if whole and len(items) == 1 and items[0].kind != "letter" and condition.parts[0].kind == "letter" and not more:
@@ -131,10 +132,10 @@ def read_matrix(cursor: Cursor, name: str) -> Node:
     r"""a & b \\ c & d \end{pmatrix}. The rows; a last \\ ends no row."""
     if name not in MATRICES:
         raise Unreadable(name)
-    end, rows = rf"\end{{{name}}}", [[cursor.read_clause(cursor)]]
+    end, rows = rf"\end{{{name}}}", [[cursor.read_clause()]]
     while not cursor.takes(end):
         if cursor.take("&", r"\\") == "&":
-            rows[-1].append(cursor.read_clause(cursor))
+            rows[-1].append(cursor.read_clause())
         elif not cursor.sees(end):
-            rows.append([cursor.read_clause(cursor)])
+            rows.append([cursor.read_clause()])
     return Node("matrix", "|" * (name == "vmatrix"), tuple(Node("tuple", "", tuple(row)) for row in rows))

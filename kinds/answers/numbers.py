@@ -22,10 +22,15 @@ tokens in braces (`Cursor.take_group`).
 import re
 from fractions import Fraction
 
-from kinds.answers.lexer import END, TWO_INTEGERS, Broken, Unreadable
+from kinds.answers.cursor import Cursor
+from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import CURRENCIES, NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
-from kinds.answers.tree import MAX_EXPONENT, Cursor, Node, call, number
+from kinds.answers.tree import Node, call, number
 from kinds.answers.units import SYMBOLS
+from kinds.patterns import forward
+
+MAX_EXPONENT = 1_000  # of a power of ten: 1e999999999 would be computed
+_TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 
 
 def read_numeral(cursor: Cursor) -> Node:
@@ -74,7 +79,7 @@ def _repeating(before: str, again: str) -> Node:
 def _read_mixed(cursor: Cursor) -> Fraction | int:
     r"""The \frac{1}{2} of 3\frac{1}{2} and the 1/2 of 3 1/2, after a whole number; else 0."""
     if cursor.sees(r"\frac"):
-        if not TWO_INTEGERS.match("".join(cursor.ahead(distance).text for distance in range(1, 7))):
+        if not _TWO_INTEGERS.match("".join(cursor.ahead(distance).text for distance in range(1, 7))):
             return 0
         cursor.take()
         above, below = _read_integer(cursor), _read_integer(cursor)

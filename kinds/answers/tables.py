@@ -163,8 +163,8 @@ SCRIPTS = {"LATIN", "CYRILLIC", "HEBREW", "ARABIC", "DEVANAGARI", "THAI", "HANGU
            "CJK"}  # fmt: skip
 # Words of other languages that change a value: whole words, patterns for starts of words, and patterns for any part.
 FOREIGN_WORDS = """
-    mil mill mille mila mijë mijëra miia mii bin yüz yüzde ribu ratus juta puluh elfu laki libo daan ezer száz fél
-    sata sataa sada tuhat sto sta cien cent-mille zehn elf zwölf hälfte tiers demi demie moitié pour por centi
+    mill mila mijë mijëra miia mii bin yüz yüzde ribu ratus juta puluh elfu laki libo daan ezer száz fél
+    sata sataa sada tuhat sto sta cien zehn elf zwölf hälfte tiers demie moitié pour por
     centinaia migliaia decine decina metà terzi terzo quarti quarto mezzo mezza millar millares mitad medio tercio
     tercios cuarto cuartos cento centos metade terço terços meio dezena dezenas milhar milhares derde kwart honderd
     honderden paar halve halv halva hundra tiotal dussin kvart tredjedel tredjedelar pół połowa tuzin kopa setki
@@ -172,26 +172,26 @@ FOREIGN_WORDS = """
     setengah sepertiga seperempat pasang belas puoli fele harmad negyed jumătate sute sută zeci zece simt simti
     simts šimtas šimtai šimtų simtai posto pola polovica stotina stotine sajad centaines centaine dizaine dizaines
     milliers millier vingt vingts deux trois zwei drei zehntausend decenas decena centenas centena centenares dobro
-    doble triple doppelt dreifach doppio triplo dobbelt dubbel sotto moins menos meno minder weniger mindre senza
+    doble doppelt dreifach doppio triplo dobbelt dubbel sotto moins menos meno minder weniger mindre senza
     ohne sans sin míle céad þúsund hundrað tylft libong daang ewu kun dubu faiz ming ehun ducia milers dausend
     duisend qind përqind schock gros snes grosses stovky stovek stovka desítky desítek đôi etwa ungefähr environ
-    circa ca aproximadamente unos casi fünftel quinto quintos"""
+    ca aproximadamente unos casi fünftel quinto quintos"""
 FOREIGN_STARTS = """
-    m[iy]l++[iyjh]*+[oóõöãauú] [bt]r?[iy]l++[iyjh]*+[oóõöãauú] kvadril quadril tausend duizend tusen tusind tisíc
-    tysi tūkstan tūkstoš tuhan tuhat tisuć hiljad hundert hundred hundre dutzend dozij dozzin douzain dozen docen
+    m[iy]l++[iyjh]*+[oóõöãauú] [bt]r?[iy]l++[iyjh]*+[oóõöãauú] kvadril quadril tausend duizend tusen tisíc
+    tysi tūkstan tūkstoš tuhan tuhat tisuć hiljad hundert hundre dutzend dozij dozzin douzain dozen docen
     dúzi duzi tuzin tucet tucat tucá düzin lusin tusin dussin dotzen dosen tosin tucto procent prozent prosent
-    prósent protsent persen porcent porcien perzent pourcent pourmil promil promille százal drittel viertel achtel
-    zehntel hundertstel tausendstel millionstel vingtaine quinzaine trentaine quarantaine cinquantaine soixantaine
-    veinten treinten ventin trentin persent cientos ciento quinient doscient trescient halbe hälft szász"""
+    prósent protsent persen porcent porcien perzent pourcent pourmil promil százal drittel viertel achtel
+    zehntel vingtaine quinzaine trentaine quarantaine cinquantaine soixantaine
+    veinten treinten ventin trentin ciento quinient doscient trescient halbe hälft szász"""
 FOREIGN_PARTS = """
-    тысяч тыс тисяч ^мил$ миллион миллиард мільйон млн млрд трлн хиляд хиљад мянга мың мең илјад тыщ сотн сотен
-    ^сот$ ^сто$ стотин двест дюжин процент відсот проценат половин ^полтор трет четверт четвер десят ^пар[аыу]?$
+    тыс тисяч ^мил$ миллион миллиард мільйон млн млрд трлн хиляд хиљад мянга мың мең илјад тыщ сотн сотен
+    ^сот$ ^сто$ стотин двест дюжин процент відсот проценат половин ^полтор трет четвер десят ^пар[аыу]?$
     минус плюс больше меньше около ^без$ примерно промил ноль מיליון מיליארד אלף אלפ מאה מאות אחוז חצי תריסר רבע
-    שליש זוג ألف آلاف مليون ملايين مليار مئة مئات مائة بالمئة بالمائة نصف ربع ثلث دزينة زوج هزار میلیون لاکھ کروڑ
+    שליש זוג ألف آلاف مليون ملايين مليار مئة مئات مائة نصف ربع ثلث دزينة زوج هزار میلیون لاکھ کروڑ
     लाख करोड़ हज़ार हजार सौ सैकड़ अरब दर्जन प्रतिशत आध जोड़ डेढ़ ढाई ล้าน พัน หมื่น แสน ร้อย สิบ ครึ่ง โหล
-    เปอร์เซ็นต์ คู่ เท่า กว่า 만 억 천 백 십 조 반 배 쌍 퍼센트 프로 할 다스 분의 이상 이하 미만 초과 약
+    เปอร์เซ็นต์ คู่ เท่า กว่า 만 억 천 백 십 조 반 배 쌍 퍼센트 프로 할 다스 분의 이상 이하 초과 약
     [十百千万萬亿億兆零〇一二三四五六七八九廿卅半倍成割折打双對对雙余餘多几幾约約每第负負点點] 分之
-    以上 以下 以内 大约 ダース パーセント パー セット ペア ミリオン キロ メガ"""
+    以上 以下 以内 ダース パー セット ペア ミリオン キロ メガ"""
 # A direction after a unit has one of the first words, and the others of AIMING between them.
 AIMS = {"up", "down", "right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward",
          "upwards", "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip

@@ -1,4 +1,4 @@
-r"""What every rule of the grammar works with: the cursor that it gets, and the nodes of the tree that it returns.
+r"""The tree of an answer: its nodes, which the rules of the grammar return, and the functions that make them.
 
 Equal trees are equal answers. comparison.py finds the other equal ones.
 
@@ -22,20 +22,11 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-from kinds.answers.lexer import END, Broken, Token, Unreadable
-from kinds.answers.tables import APPROX, APPROXIMATELY, BRACKETS, RELATIONS
-
-MAX_DEPTH = 16  # of brackets and commands in each other
-MAX_EXPONENT = 1_000  # of a power of ten: 1e999999999 would be computed
-_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
-                *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
+from kinds.answers.lexer import Broken, Unreadable
 
 
 class Node(NamedTuple):
@@ -102,114 +93,3 @@ def list_of(parts: Sequence[Node], keep: bool = False) -> Node:
 def measured(node: Node) -> tuple[Any, Node]:
     """Return the unit and the value. The unit is None if there is none."""
     return (node.value, node.parts[0]) if node.kind == "quantity" else (None, node)
-
-
-class Cursor:
-    """The place in the tokens of one answer, and what the rules must remember on their way.
-
-    Brackets and matrices contain whole clauses, whose rule imports theirs. So they find it here, as `read_clause`.
-    """
-
-    def __init__(self, found: Sequence[Token], read_clause: Callable[[Cursor], Any], science: bool = False) -> None:
-        self.tokens, self.at = [*found, END], 0
-        self.read_clause = read_clause
-        self.science = science  # a lone letter after a number is a unit, and an option may have a text
-        self.depth = 0
-        self.no_bar_or_ratio = False  # in |x| and {x | x > 1}, the next bar opens nothing
-        self.currency = ""  # of the quantity that is being read: \$ stands before the number
-        # A lone 1! or 2! is unreadable, see grammar.py. With another factorial it is a usual factor: \frac{5!}{2!3!}.
-        self.has_factorial = any(
-            sign.text == "!" and base.kind in ("number", "run") and base.text not in ("0", "1", "2")
-            for base, sign in pairwise(self.tokens)
-        )
-
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.at]
-
-    @property
-    def before(self) -> Token:
-        return self.tokens[self.at - 1]  # the end if nothing is before
-
-    def ahead(self, distance: int) -> Token:
-        place = self.at + distance
-        return self.tokens[place] if place < len(self.tokens) else END
-
-    def sees(self, *signs: str) -> bool:
-        token = self.tokens[self.at]
-        return token.text in signs and token.kind == "sign"
-
-    def take(self, *signs: str) -> str:
-        """Take one token; with signs, one of these."""
-        if self.now == END or (signs and not self.sees(*signs)):
-            raise Unreadable(self.now.text)
-        self.at += 1
-        return self.before.text
-
-    def takes(self, *signs: str) -> bool:
-        """Take one of these signs, if it comes next."""
-        is_next = self.sees(*signs)
-        self.at += is_next
-        return is_next
-
-    def take_character(self) -> str:
-        """Take the first character of a token: the x of the run xy, the 1 of the number 12. The rest stays."""
-        kind, text, _ = self.now
-        if len(text) == 1:
-            return self.take()
-        self.tokens[self.at] = Token(kind, text[1:])
-        return text[0]
-
-    def take_group(self) -> str:
-        """Take a token, or a group in braces or parentheses, and return its text: 1    n    {n-1}    (2)."""
-        if not self.sees("{", "("):
-            return self.take()
-        start, nested = self.at, 0
-        while nested or self.at == start:
-            nested += self.sees("{", "(") - self.sees("}", ")")
-            self.take()
-        return "".join(token.text for token in self.tokens[start : self.at] if token.text not in ("{", "}")).strip("()")
-
-    def enter(self) -> None:
-        """Go into a bracket or a command. Broken if there are too many in each other."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Broken("too deep")
-
-    def ends_clause(self, at: int) -> bool:
-        """Does a clause end before the token at this place?"""
-        kind, text, _ = self.tokens[at]
-        sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
-        other = self.starts_condition(at) or self.starts_to(at) or self.rounded(at) or self.integers(at)[1]
-        return kind == "end" or sign or bool(other)
-
-    def starts_condition(self, at: int) -> bool:
-        r"""\text{for all real } x."""
-        return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
-
-    def rounded(self, at: int) -> int:
-        r"""Return the number of tokens before the value in (\approx 3.46) and \text{or approximately } 3.46, else 0."""
-        sign = self.tokens[at].text in ("(", "or") and self.tokens[at + 1].text in APPROXIMATELY
-        return 2 * sign + (sign and self.tokens[at + 2].text == ".") or int(self.tokens[at].text == APPROX)
-
-    def integers(self, at: int) -> tuple[str, int]:
-        r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
-        if self.tokens[at].text not in (",", ";", "(", "where", "with", "for"):
-            return "", 0
-        texts = [token.text for token in self.tokens[at : at + 8]] + [""] * 8
-        at = int(texts[0] in (",", ";"))
-        bracket = texts[at] == "("
-        at += bracket
-        at += texts[at] in ("where", "with", "for")
-        letter = texts[at]
-        for after in ([r"\in", r"\mathbbZ"], [r"\in", "Z"], ["is", "an", "integer"], ["is", "any", "integer"]):
-            end = at + 1 + len(after)
-            if len(letter) == 1 and letter.isalpha() and texts[at + 1 : end] == after:
-                closed = not bracket or texts[end] == ")"
-                end += bracket
-                return (letter, end) if closed and texts[end] in ("", ")", "]", "}", r"\}") else ("", 0)
-        return "", 0
-
-    def starts_to(self, at: int) -> bool:
-        r"""The "to" of the ratio 3 \text{ to } 5."""
-        return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"

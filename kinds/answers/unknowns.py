@@ -4,7 +4,7 @@ r"""Unknowns: which side of an equation or an inequality is only a name, in whic
     2x = 5, x^2 = 5, 3 = 5                    both sides are values: an equation, or a wrong claim
     x > 5, 5 < x, 1 < x \le 2                 x is a name for an interval
 
-`is_name` and `owns` say whether a side is a name, `may_name` whether it may name this gold, `interval` what an
+`is_name` and `is_unknown` say whether a side is a name, `may_name` whether it may name this gold, `interval` what an
 inequality says about its unknown. `as_point` and `sorted_names` put values into the order of their names.
 """
 
@@ -21,11 +21,11 @@ _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi",
 def is_equation(node: Node) -> bool:
     r"""x=5, 2+3=5, x \in [0,1)."""
     return node.kind == "chain" and (
-        set(node.value) <= {"=", APPROX} or (node.value == (r"\in",) and owns(node.parts[0]))
+        set(node.value) <= {"=", APPROX} or (node.value == (r"\in",) and is_unknown(node.parts[0]))
     )
 
 
-def owns(side: Node) -> bool:
+def is_unknown(side: Node) -> bool:
     r"""Is this side the name of an unknown, as in x=5, f(x)=x^2 and x \in [0,1)? In xy=9 and a+b=0 it is not."""
     return is_name(side) and side.value not in ("+", "/", "abs", *TRIGONOMETRIC)
 
@@ -151,7 +151,7 @@ def interval(node: Node) -> tuple[Node, Node]:
     if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
         return NO_NAME, node
     sides, relations = node.parts, node.value
-    named = [side for side in sides if owns(side)]
+    named = [side for side in sides if is_unknown(side)]
     if len(named) != 1:
         return NO_NAME, node
     [name] = named
@@ -176,7 +176,7 @@ def _of_distance(node: Node) -> tuple[Node, Node]:
     if side.value != "abs":
         relation, side, limit = RELATIONS[relation], limit, side
     [name] = side.parts
-    if name.kind != "letter" or not owns(name) or limit.value == "abs" or variables(name) & variables(limit):
+    if name.kind != "letter" or not is_unknown(name) or limit.value == "abs" or variables(name) & variables(limit):
         return NO_NAME, node
     below, above = call("neg", limit), limit
     if relation in ("<", r"\le"):

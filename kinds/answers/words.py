@@ -1,7 +1,6 @@
-r"""Words: an answer that is words, the letter of an option, and the words around an answer that say nothing.
+r"""Words: an answer that is words, and the words around an answer that say nothing.
 
     words     = word {word | number}                            Evelyn     \text{June 20}     \text{no solution}
-    option    = ["("] letter (")" | "." | ":" | "-" | "(") [clause | any tokens]     A)     (C) 5 m/s     C: nitrogen
     label     = words ("=" | ":") | sentence                    \text{Area} =     Answer:
     sentence  = words ("is" | "are" | "has" | ...)              \text{The area is } 5
     heading   = "the" "answer" "is" | "Option" | "pH"           The answer is 5     Option B     pH 7
@@ -9,16 +8,17 @@ r"""Words: an answer that is words, the letter of an option, and the words aroun
                                                                  2x \text{ for all real } x     \forall x \in \mathbb{R}
 
 A label, a heading and a condition leave nothing in the tree. If a word in them can change a value, as in
-\text{not } x = 5, the rule does not take them, and the answer is unreadable. The text of an option may name no second
-option and no doubt: B. C.     B. not C     B. 12 or 13 are unreadable.
+\text{not } x = 5, the rule does not take them, and the answer is unreadable.
 """
 
 import re
 
-from kinds.answers.lexer import END, Broken, Token, Unreadable, canonical
-from kinds.answers.tables import ARTICLES, CURRENCIES, DOUBTS, SETS
-from kinds.answers.tree import NOTHING, REALS, Cursor, Node
-from kinds.answers.units import MAX_WORDS, SYMBOLS, changes_value, noun_of
+from kinds.answers.cursor import Cursor
+from kinds.answers.lexer import END, Unreadable
+from kinds.answers.nouns import MAX_WORDS, changes_value, noun_of
+from kinds.answers.tables import ARTICLES, CURRENCIES, SETS
+from kinds.answers.tree import NOTHING, REALS, Node
+from kinds.answers.units import SYMBOLS
 
 # Words for a set. Real solutions are missing: an equation may have others.
 _SETS: dict[str, Node] = {
@@ -98,60 +98,3 @@ def skip_condition(cursor: Cursor, function: bool = False) -> None:
                 raise Unreadable(word)
         if cursor.takes(r"\in"):
             cursor.take(*SETS)
-
-
-def starts_option(cursor: Cursor) -> bool:
-    """A)    and in science also C. 5 m/s    C: nitrogen    (C) 5 m/s."""
-    bracketed = cursor.sees("(")
-    letter, mark, text = (cursor.ahead(bracketed + distance) for distance in range(3))
-    small = cursor.science and mark.text == ")"  # b)
-    if not re.fullmatch("[A-Ja-e]" if small else "[A-J]", letter.text):
-        return False
-    if text == END:
-        return mark.text == ")" and not bracketed
-    if mark.text in ("-", "(") and text.kind in ("run", "word") and len(text.text) > 3:  # B - increases
-        return cursor.science and not bracketed
-    return cursor.science and mark.text in ((")",) if bracketed else (")", ".", ":"))
-
-
-def read_option(cursor: Cursor) -> Node:
-    """The letter of an option, and its text if there is one. The text gives no second answer."""
-    cursor.takes("(")
-    letter = cursor.take()
-    cursor.take()
-    if cursor.now == END:
-        return Node("letter", letter)
-    text = cursor.tokens[cursor.at : -1]
-    doubts = any(token.text in ("or", r"\boxed") or token.text.casefold() in DOUBTS for token in text)
-    padded = [END, END, *text, END]
-    if doubts or any(_is_option(*padded[at - 2 : at + 2]) for at in range(2, len(padded) - 1)):
-        raise Unreadable("B. C.    B. not C")
-    words = Node("words", canonical(text))
-    try:
-        read = cursor.read_clause(cursor)
-    except Unreadable as error:
-        if isinstance(error, Broken):
-            raise
-        read = words
-    if cursor.now != END or read == NOTHING:
-        read, cursor.at = words, len(cursor.tokens) - 1
-    return Node("option", letter, (read,))
-
-
-def _is_option(first: Token, before: Token, letter: Token, after: Token) -> bool:
-    """Is a letter in the text of an option another option? It may be a unit or a variable: 5 A    E = mc^2    P(A)."""
-    alone = before.kind in ("end", "word") or len(before.text) > 1 or (before.text == "(" and first.kind != "run")
-    if re.fullmatch("[b-e]", letter.text):
-        return alone and before.kind != "number" and not before.text.startswith("\\") and after.text in ("", ")")
-    if not re.fullmatch("[A-HJ]", letter.text):
-        return False
-    if before.kind == "number" or (before.text == "}" and first.kind == "number"):  # 5 A, but B and D are no units
-        return letter.text in ("B", "D", "E") or after.text in (")", ".", ":")
-    if before.text == "(":  # P(A)
-        return letter.spaced or not (first.kind == "run" or first.text.startswith("\\"))
-    if before.text == "{":  # \frac{A}{2}
-        return not (first.text.startswith("\\") or first.text in ("^", "_", "}"))
-    if before == END:  # E = mc^2
-        return after.text not in ("=", "_", "^", "(", "<", ">")
-    operator = before.text in ("+", "-", "*", "/", "^", "_", "=", "<", ">") and first != END
-    return not operator or (len(first.text) > 3 and first.text.isalpha())  # Answer = B
