@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.jobs import Call, Ended
-from sandbox.pool import CANNOT_START, restart, run
+from sandbox.pool import CANNOT_START, end_workers, run
 from verify import KINDS, Kind, Response, shown, verdict_of
 
 CHECK_S = 10.0  # for a worker to name the file's kinds, or to check a reference
@@ -60,7 +60,7 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     """
     if not os.path.isfile(path) or not path.endswith(".py"):
         raise FileNotFoundError(f"no rewards at {path}: it must be a Python file with KINDS = {{name: function}} in it")
-    restart()
+    end_workers()
     _refusal.cache_clear()
     try:
         outcome = _in_worker("contents_of", path)

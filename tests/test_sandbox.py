@@ -681,7 +681,7 @@ def test_nothing_is_left(pool):
     # Idle keepers have no child but the one that waits for the next call.
     assert all(len(processes_of_session(session)) <= 2 for session in sessions)
     pool.close()
-    sandbox_pool.restart()
+    sandbox_pool.end_workers()
     assert gone(sessions)
     assert not [line for _, _, line in processes() if {sandbox_pool.START, str(os.getpid())} <= set(line)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
