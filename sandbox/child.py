@@ -15,10 +15,7 @@ import threading
 import types
 from typing import Any
 
-from sandbox.jobs import described, encode
-
-EXIT_UNPARSED = 65
-EXIT_BROKEN = 70
+from sandbox.jobs import EXIT_UNPARSED, described, encode
 
 # Programs of the public sets use these names without importing them: their judges had done so.
 PRELUDE = """

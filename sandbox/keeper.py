@@ -1,6 +1,16 @@
-"""The worker process: it imports, puts up the outer walls, then forks a child for each job.
+"""The keeper: it imports, puts up the outer walls, then forks a child for each test of a program and for calls.
 
 Its first child tries to break out, which measures the level of this machine's walls.
+
+Trainer and keeper send JSON objects over one socket. A request brings the file descriptors that its child gets.
+
+    key             sent by    meaning
+    level, faults   keeper     the first message: the walls are up, their level and what keeps them below the highest
+    how             trainer    fork a child: for "call"s, a "program" that reads and prints, or a "program_function"
+    limits          trainer    with `how`: resource limits of the child, {name in `resource` without RLIMIT_: number}
+    seconds         trainer    with `how`, for programs only: the keeper kills the child after this time
+    kill            trainer    kill the child that serves calls
+    exit            keeper     answer to `kill` and to a program: the exit status, null if the keeper killed the child
 """
 
 import contextlib
@@ -18,8 +28,8 @@ import traceback
 import types
 from typing import Any
 
-from sandbox.child import EXIT_BROKEN, prelude, run_program, serve_calls
-from sandbox.jobs import MAX_MESSAGE, MiB, described
+from sandbox.child import prelude, run_program, serve_calls
+from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE, MiB, described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
@@ -69,7 +79,7 @@ class Keeper:
                 code = EXIT_BROKEN
                 try:
                     self.become_child(request, fds, keeper)
-                    called = request["how"] == "function"
+                    called = request["how"] == "program_function"
                     code = serve_calls() if request["how"] == "call" else run_program(self.names, called)
                 except BaseException:
                     traceback.print_exc()
@@ -99,9 +109,9 @@ class Keeper:
 
     def become_child(self, request: dict, fds: list[int], keeper: int) -> None:
         """Leave only these files open: 0 to 2 the standard files, 3 the job, 4 the value of a function."""
-        script = request["how"] == "script"
-        plan = [fds[1] if script else self.null, fds[2] if script else self.null, self.null, fds[0]]
-        plan += [fds[2]] if request["how"] == "function" else []
+        has_input = request["how"] == "program"
+        plan = [fds[1] if has_input else self.null, fds[2] if has_input else self.null, self.null, fds[0]]
+        plan += [fds[2]] if request["how"] == "program_function" else []
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
         for number, fd in enumerate(high):
             os.dup2(fd, number, inheritable=True)

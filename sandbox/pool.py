@@ -18,8 +18,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sandbox import WeakSandbox
-from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, Ended, MiB, Program, Result, Test, decode, printable
+from sandbox.jobs import (
+    EXIT_UNPARSED,
+    MAX_MESSAGE,
+    MAX_OUTPUT,
+    MAX_REPLY,
+    Call,
+    Ended,
+    MiB,
+    Program,
+    Result,
+    Test,
+    decode,
+    printable,
+)
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -169,7 +181,7 @@ class Worker:
         seconds = deadline - time.monotonic()
         if seconds <= 0:
             return Result("timeout")
-        how, named, text = ("function", test, "") if isinstance(test, dict) else ("script", {}, test)
+        how, named, text = ("program_function", test, "") if isinstance(test, dict) else ("program", {}, test)
         task = json.dumps({"source": job.source} | named).encode()
         limits = {"AS": MEMORY, "CPU": math.ceil(seconds) + 1, "FSIZE": MAX_OUTPUT + 1}
         with _file(task) as given, _file(text.encode(errors="surrogatepass")) as stdin, _file() as file:

@@ -15,8 +15,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from sandbox.child import EXIT_BROKEN
-from sandbox.jobs import MiB
+from sandbox.jobs import EXIT_BROKEN, MiB
 from sandbox.seccomp import can_filter, libc, prctl, put_up_seccomp
 
 CLONE_NEWUSER = 0x10000000
