@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from sandbox import WeakSandbox
+from sandbox import CannotStart, WeakSandbox
 from sandbox.jobs import (
     EXIT_UNPARSED,
     MAX_MESSAGE,
@@ -44,8 +44,6 @@ TOO_WEAK = (
     "model code is not run here: the walls of this machine reach level {} of the {} in sandbox/__init__.py ({}). Use "
     "Linux >= 5.13 with Landlock on, leave out jobs that run model code, or set allow_weak_sandbox"
 )
-CANNOT_START = "no worker process can be started here: "
-NO_WORKERS = "jobs run in worker processes, which only Linux has: run them there"
 PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
 
@@ -75,7 +73,7 @@ class Worker:
         self.calls = 0
 
     def start(self) -> None:
-        """Wait until the walls are up. RuntimeError with the keeper's last words if it cannot start."""
+        """Wait until the walls are up. CannotStart with the keeper's last words if it cannot start."""
         began = time.monotonic()
         try:
             hello = self._hear(START_S)
@@ -88,7 +86,7 @@ class Worker:
                 raise KeeperDied(f"its imports took more than {START_S:g} s{printed}") from None
             if words:
                 self.end()
-                raise RuntimeError(f"{CANNOT_START}{words}") from None
+                raise CannotStart(words) from None
             raise
         self.level, self.faults = int(hello["level"]), str(hello["faults"])
 
@@ -232,7 +230,7 @@ class Pool:
         """Yield (index, outcome) of each job as it ends, each within `timeout_s`, `workers` (None: one per core) at a
         time. Jobs are taken as workers become free. A second batch waits for the end of the first.
 
-        Raises WeakSandbox for model code if the walls are too low, RuntimeError if no worker can be started.
+        Raises WeakSandbox for model code if the walls are too low, CannotStart if no worker can be started.
         """
         with self._lock, ThreadPoolExecutor(workers := workers or default_workers()) as threads:
             left, self._given_up = enumerate(jobs), False
@@ -273,7 +271,7 @@ class Pool:
                 fate = "counts as crashed" if second_try else "runs again in a new worker"
                 LOG.warning("sandbox: worker process %s was lost (%s); its job %s", worker.process.pid, error, fate)
                 if worker.level < 0 and second_try and not self._given_up:
-                    raise RuntimeError(f"{CANNOT_START}{error}") from None
+                    raise CannotStart(str(error)) from None
             finally:
                 self._active.discard(worker)
         return Ended("crashed")
@@ -332,7 +330,7 @@ def run(
 ) -> Generator[tuple[int, Ended], None, None]:
     """Call `Pool.run` of this process's pool."""
     if sys.platform != "linux":
-        raise RuntimeError(NO_WORKERS)
+        raise CannotStart("its walls need Linux. Run this on Linux")
     return _pool.run(jobs, timeout_s, workers, allow_weak)
 
 
