@@ -54,7 +54,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from sandbox import pool
-from sandbox.jobs import Call, Ended, Program, printable
+from sandbox.jobs import Call, Ended, Program
+from sandbox.messages import printable
 
 LOG = logging.getLogger(__name__)
 

@@ -29,7 +29,8 @@ import types
 from typing import Any
 
 from sandbox.child import prelude, run_program, serve_calls
-from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE, MiB, described
+from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE, MiB
+from sandbox.messages import described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core

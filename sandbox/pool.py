@@ -18,20 +18,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sandbox import CannotStart, WeakSandbox
-from sandbox.jobs import (
-    EXIT_UNPARSED,
-    MAX_MESSAGE,
-    MAX_OUTPUT,
-    MAX_REPLY,
-    Call,
-    Ended,
-    MiB,
-    Program,
-    Result,
-    Test,
-    decode,
-    printable,
-)
+from sandbox.jobs import EXIT_UNPARSED, MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, Ended, MiB, Program, Result, Test
+from sandbox.messages import printable
+from sandbox.values import decode
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3

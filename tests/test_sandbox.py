@@ -31,10 +31,11 @@ import pytest
 import verify
 from sandbox import WeakSandbox, seccomp, walls
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result, encode
+from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result
 from sandbox.keeper import NICENESS
 from sandbox.pool import Pool
 from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, TESTED, seccomp_filter
+from sandbox.values import encode
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
