@@ -13,7 +13,6 @@ Trainer and keeper send JSON objects over one socket. A request brings the file 
     exit            keeper     answer to `kill` and to a program: the exit status, null if the keeper killed the child
 """
 
-import contextlib
 import fcntl
 import importlib
 import json
@@ -29,14 +28,13 @@ import types
 from typing import Any
 
 from sandbox.child import prelude, run_program, serve_calls
-from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE, MiB
+from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE
+from sandbox.level import find_level
 from sandbox.messages import described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
 MOST_FILES = 256  # numbers of open files
-# What keeps the walls at level 0, 1 and 2: a wall that is missing, or something that a child could still reach.
-FAULTS = {"no_new_privileges"}, {"seccomp", "unknown", "network", "process", "signal"}, {"landlock", "read", "secrets"}
 
 
 class Keeper:
@@ -57,7 +55,7 @@ class Keeper:
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
-        self.level, self.faults = self.find_level()
+        self.level, self.faults = find_level(self.outer, parent)
 
     def serve(self) -> None:
         """Carry out the trainer's requests until the trainer has ended."""
@@ -122,22 +120,6 @@ class Keeper:
     def say(self, **message: Any) -> None:
         self.control.sendall(json.dumps(message).encode())
 
-    def find_level(self) -> tuple[int, str]:
-        """Return the level of the walls and their faults. A child finds these, which tries to break out."""
-        readable, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            with contextlib.suppress(BaseException):
-                put_up_inner_walls(self.outer, {"AS": 1024 * MiB, "CPU": 10, "FSIZE": 0}, os.getppid())
-                os.write(theirs, json.dumps(try_to_break_out(__file__, self.parent)).encode())
-            os._exit(0)
-        os.close(theirs)
-        os.waitpid(pid, 0)
-        with open(readable, "rb") as pipe:
-            faults = set(json.loads(pipe.read() or b'["unknown"]'))
-        faults |= {name for name, stands in vars(self.outer).items() if not stands}
-        return next((level for level, those in enumerate(FAULTS) if faults & those), 3), ", ".join(sorted(faults))
-
 
 def load_module(name: str) -> None:
     """Import a module by its name, or by its file's path, which becomes its name. It may import files of its folder."""
@@ -150,23 +132,6 @@ def load_module(name: str) -> None:
     with open(name, "rb") as file:
         exec(compile(file.read(), name, "exec"), module.__dict__)
     sys.path.remove(os.path.dirname(name))
-
-
-def try_to_break_out(project_file: str, trainer: int) -> list[str]:
-    """Return the forbidden acts that this child can do."""
-    attempts = {
-        "network": lambda: socket.socket().close(),
-        "process": lambda: os.fork() or os._exit(0),
-        "signal": lambda: os.kill(trainer, 0),
-        "read": lambda: open(project_file).close(),
-        "secrets": lambda: open(f"/proc/{trainer}/environ").close(),
-    }
-    reached = []
-    for name, attempt in attempts.items():
-        with contextlib.suppress(OSError):
-            attempt()
-            reached.append(name)
-    return reached
 
 
 def give_way_to_the_trainer() -> None:

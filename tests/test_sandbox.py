@@ -530,10 +530,10 @@ def test_as_another_user(another_user):
     ("name", "old", "new", "reached"),
     [
         ("seccomp.py", "return platform", "return False and platform", 1),
-        ("walls.py", "if version < 1:", "if True:", 2),
+        ("landlock.py", "if version < 1:", "if True:", 2),
         # The kernel does nothing, and nobody notices.
         ("seccomp.py", "if prctl(PR_SET_SECCOMP", "if False and prctl(PR_SET_SECCOMP", 1),
-        ("walls.py", "libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0", "True", 2),
+        ("landlock.py", "libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0", "True", 2),
     ],
 )
 def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
