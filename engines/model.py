@@ -1,4 +1,4 @@
-"""The trained model, for both engines of rollout.py: its weights, and the memory that a token takes."""
+"""The trained model, for both engines of rollout.py: its weights by name, and what differs between architectures."""
 
 import inspect
 from collections.abc import Iterator
@@ -41,15 +41,3 @@ def cache_argument(model: torch.nn.Module) -> str:
 def experts_in_one_weight(model: PreTrainedModel) -> list[str]:
     """The weights that have all experts of a layer, a form of transformers that vLLM cannot load."""
     return [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]
-
-
-def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
-    """Return the size of one token's keys and values in all layers."""
-    c = model.config.get_text_config()
-    numbers = 0
-    for i in range(c.num_hidden_layers):
-        # Gemma 4's layers differ in width. Older versions of transformers have no config of a layer.
-        layer = c.per_layer_config[i] if hasattr(c, "per_layer_config") else c
-        heads = getattr(layer, "num_key_value_heads", None) or c.num_attention_heads
-        numbers += 2 * heads * (getattr(layer, "head_dim", None) or c.hidden_size // c.num_attention_heads)
-    return numbers * itemsize

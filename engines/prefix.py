@@ -15,8 +15,6 @@ Rollouts whose tokens are equal share one row until they differ: each distinct p
     g            query heads per key head, Hq / Hk
 """
 
-import ctypes
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -28,7 +26,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import bytes_per_token, cache_argument, experts_in_one_weight
+from engines.model import cache_argument, experts_in_one_weight
 from engines.rounding import dithered_weights
 
 
@@ -236,32 +234,3 @@ def check_attention(model: PreTrainedModel) -> None:
     error = float((torch.stack(logits) - want).abs().max() / want.abs().max())
     if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
-
-
-def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
-    """Return the GiB for decoding: this share of a GPU's free memory; 2 on a CPU.
-
-    The rest is for activations, and for all that the estimate of `bytes_per_row` leaves out.
-    """
-    return gpu_memory_utilization * torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else 2.0
-
-
-def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
-    """Estimate the memory of one row: an n-th of its prompt, its response, one layer's scores, one step's logits."""
-    c, item = model.config.get_text_config(), model.dtype.itemsize
-    token = bytes_per_token(model, item)
-    prompt = prompt_tokens * (token + 12 * c.hidden_size * item) / n  # its cache, and the activations of one layer
-    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # + 1: _select copies a layer
-    scores = 3 * c.num_attention_heads * (prompt_tokens + max_new_tokens) * 4
-    return prompt + response + scores + 6 * c.vocab_size * 4  # logits, log-probs, probabilities, and a cdf in float64
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep the memory that a decoding step frees (Linux; does nothing elsewhere).
-
-    By default glibc returns a few megabytes to the kernel at every step and gets them back through page faults, which
-    takes up to a third of the decoding time on a CPU. Blocks of more than 32 MiB still return immediately.
-    """
-    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
-        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

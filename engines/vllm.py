@@ -28,7 +28,8 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from engines.model import bytes_per_token, experts_in_one_weight, whole_tensors
+from engines.memory import cache_bytes_per_token
+from engines.model import experts_in_one_weight, whole_tensors
 
 MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"  # what sizes the cache
 
@@ -138,7 +139,7 @@ def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    rollout_bytes = bytes_per_token(model, item) * config.max_response_tokens / 2
+    rollout_bytes = cache_bytes_per_token(model, item) * config.max_response_tokens / 2
     return max(8, min(int(cache / rollout_bytes), max(512, config.rollouts_per_prompt)))
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from engines.prefix import bytes_per_row, decoding_gib
+from engines.memory import bytes_per_row, decoding_gib
 from rollout import Engine, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
