@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.rounding import dithered
+from engines.rounding import dithered, is_adapted
 
 
 def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -20,7 +20,7 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
     """
     model = getattr(model, "module", model)  # DDP
     parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
-    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if hasattr(x, "merged")}
+    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if is_adapted(x)}
     for name, tensor in model.state_dict().items():
         layer, _, key = name.rpartition(".")
         if layer in adapted and key in ("A", "B"):
