@@ -7,6 +7,7 @@ again. One softmax runs over prompt and response together, so the result is exac
 Rollouts whose tokens are equal share one row until they differ: each distinct prefix is computed once.
 
     name         meaning
+    prefix       a prompt and the first tokens of a response
     P            prompts whose rollouts decode together
     K            rows: the distinct prefixes that are decoding
     M            largest number of rows of one prompt
@@ -43,19 +44,19 @@ class PrefixDecoder:
         """Compute each prompt once. Afterwards `logits` (P, V) has the logits after the prompts."""
         self.model, self.capacity, self.t = model, max_new_tokens, 0
         longest, device = max(map(len, prompts)), model.device
-        self.lengths = torch.tensor([len(p) for p in prompts], device=device)
-        tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
+        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
         padding = torch.arange(longest, device=device) < longest - self.lengths[:, None]  # (P, L)
-        cache = DynamicCache()  # without a config it keeps all keys, in sliding layers too
+        prompt_cache = DynamicCache()  # without a config it keeps all keys, in sliding layers too
         out = model(
             input_ids=tokens,
             attention_mask=(~padding).long(),
             position_ids=((~padding).long().cumsum(-1) - 1).clamp(min=0),
             logits_to_keep=1,
-            **{cache_argument(model): cache},
+            **{cache_argument(model): prompt_cache},
         )
         self.logits = out.logits[:, -1]
-        layers: list[Any] = list(cache.layers)
+        layers: list[Any] = list(prompt_cache.layers)
         self.prompt_keys, self.prompt_values = [x.keys for x in layers], [x.values for x in layers]
         self.padding = padding if padding.any() else None
         self.keys: dict[int, Tensor] = {}  # by layer; empty before the first step
@@ -75,7 +76,7 @@ class PrefixDecoder:
             self._select(parent)
         tokens, positions = distinct % vocabulary, self.lengths[self.prompt] + self.t  # (K,)
         self.t += 1
-        with attention(self.model, "prefix"):
+        with attention(self.model, "shared_prompt"):
             out = self.model(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False, decoder=self)
         return row, out.logits[:, -1]
 
@@ -88,11 +89,11 @@ class PrefixDecoder:
             self.lengths = self.lengths[remaining]
             self.padding = None if self.padding is None else self.padding[remaining]
         self._assign_slots(prompt)
-        for cache in (self.keys, self.values):
-            for layer, old in cache.items():  # fewer rows than before need no new memory
+        for stored in (self.keys, self.values):
+            for layer, old in stored.items():  # fewer rows than before need no new memory
                 new = old if len(parent) <= len(old) else old.new_empty(len(parent), *old.shape[1:])
                 new[: len(parent), :, : self.t] = old[parent, :, : self.t]
-                cache[layer] = new[: len(parent)]
+                stored[layer] = new[: len(parent)]
 
     def _assign_slots(self, prompt: Tensor) -> None:
         """Set `prompt`, M and `slot`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
@@ -103,11 +104,11 @@ class PrefixDecoder:
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store a new key and value [K, Hk, 1, D] of a layer; return all of the responses, [K, Hk, T, D]."""
-        for cache, new in ((self.keys, key), (self.values, value)):
-            if layer not in cache:
+        for stored, new in ((self.keys, key), (self.values, value)):
+            if layer not in stored:
                 rows, heads, _, width = new.shape
-                cache[layer] = new.new_empty(rows, heads, self.capacity, width)
-            cache[layer][:, :, self.t - 1] = new[:, :, 0]
+                stored[layer] = new.new_empty(rows, heads, self.capacity, width)
+            stored[layer][:, :, self.t - 1] = new[:, :, 0]
         return self.keys[layer][:, :, : self.t], self.values[layer][:, :, : self.t]
 
     def by_prompt(self, x: Tensor) -> Tensor:
@@ -122,7 +123,7 @@ class PrefixDecoder:
         return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot]
 
 
-def prefix_attention(
+def shared_prompt_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -170,7 +171,7 @@ def prefix_attention(
     return (from_prompt + from_response).reshape(rows, 1, hq, -1), None
 
 
-ALL_ATTENTION_FUNCTIONS.register("prefix", prefix_attention)
+ALL_ATTENTION_FUNCTIONS.register("shared_prompt", shared_prompt_attention)
 
 
 @contextmanager
@@ -219,7 +220,7 @@ def check_attention(model: PreTrainedModel) -> None:
     vocabulary = model.config.get_text_config().vocab_size
     tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
     prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[[0, 1, 0], 6:]
-    sequences = [torch.tensor([prompts[p] + end.tolist()]) for p, end in zip((0, 0, 1), ends, strict=True)]
+    sequences = [torch.tensor([prompts[i] + end.tolist()]) for i, end in zip((0, 0, 1), ends, strict=True)]
     advice = "nor with vLLM, which cannot load its experts" if experts_in_one_weight(model) else "use --engine vllm"
     refusal = f"{type(model).__name__} cannot decode with --engine torch, {advice}"
     try:

@@ -16,20 +16,20 @@ from rollout import Request, Sampling, TorchEngine
 
 def test_the_check_sees_a_wrong_decoder(monkeypatch):
     """Makes impossible: an attention that is wrong on some model and used there; a little, or with two prompts only."""
-    right = prefix.prefix_attention
+    right = prefix.shared_prompt_attention
 
     def attention(*args, decoder, **kwargs):
         decoder.prompt_keys = [x.lerp(x.flip(0), 0.02) for x in decoder.prompt_keys]  # of the other prompt
         return right(*args, decoder=decoder, **kwargs)
 
-    monkeypatch.setitem(prefix.ALL_ATTENTION_FUNCTIONS._global_mapping, "prefix", attention)
+    monkeypatch.setitem(prefix.ALL_ATTENTION_FUNCTIONS._global_mapping, "shared_prompt", attention)
     with pytest.raises(ValueError, match="--engine vllm"):
         check_attention(make())
 
 
 def test_a_model_with_attention_sinks_is_refused():
-    """Makes impossible: an argument of the model's attention that `prefix_attention` leaves out in silence, and advice
-    to use vLLM, which refuses this model too.
+    """Makes impossible: an argument of the model's attention that `shared_prompt_attention` leaves out in silence, and
+    advice to use vLLM, which refuses this model too.
     """
     config = GptOssConfig(**SMALL, head_dim=8, num_local_experts=2, num_experts_per_tok=1)
     with pytest.raises(ValueError, match="nor with vLLM"):
