@@ -500,13 +500,13 @@ pool = Pool()
 found = [outcome.value[0].value.split() for _, outcome in pool.run([Program(look, [""])] * 2, 60, 2, True)]
 if os.fork() == 0:
     os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
-print(json.dumps([pool._idle[0].level, os.wait()[1] == 0, *found]))
+print(json.dumps([pool._idle[0].level, pool._idle[0].faults, os.wait()[1] == 0, *found]))
 '''
 
 
 def level(project, python=sys.executable, **options):
-    """The level that the sandbox of this folder reaches, whether user namespaces are allowed; of two programs at the
-    same time: the user, the user namespace and the limit on threads.
+    """The level that the sandbox of this folder reaches, its faults, whether user namespaces are allowed; of two
+    programs at the same time: the user, the user namespace and the limit on threads.
     """
     environment = os.environ | {"PYTHONPATH": str(project)}
     command = [python, "-c", LEVEL]
@@ -520,29 +520,32 @@ def test_as_another_user(another_user):
     another program, because the kernel counts both as one user's.
     """
     python, options = another_user
-    reached, namespaces, (user, one, *threads), (_, other, *_) = level(ROOT, python, **options)
-    assert reached == 3 and user != "0"
+    reached, faults, namespaces, (user, one, *threads), (_, other, *_) = level(ROOT, python, **options)
+    assert (reached, faults) == (3, "") and user != "0"
     if namespaces and [int(number) for number in re.findall("[0-9]+", platform.release())[:2]] >= [5, 14]:
         assert one != other and threads == ["64", "64"]
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "reached"),
+    ("name", "old", "new", "reached", "fault"),
     [
-        ("seccomp.py", "return platform", "return False and platform", 1),
-        ("landlock.py", "if version < 1:", "if True:", 2),
+        ("seccomp.py", "return platform", "return False and platform", 1, "no seccomp, "),
+        ("landlock.py", "if version < 1:", "if True:", 2, "no Landlock"),
         # The kernel does nothing, and nobody notices.
-        ("seccomp.py", "if prctl(PR_SET_SECCOMP", "if False and prctl(PR_SET_SECCOMP", 1),
-        ("landlock.py", "libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0", "True", 2),
+        ("seccomp.py", "if prctl(PR_SET", "if False and prctl(PR_SET", 1, "the network can be reached, "),
+        ("landlock.py", "restricted = libc", "restricted = True or libc", 2, "files can be read"),
     ],
 )
-def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
-    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
+def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached, fault):
+    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing; a fault that
+    the user cannot read.
+    """
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
     file = tmp_path / "sandbox" / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    assert level(tmp_path, cwd=tmp_path)[0] == reached
+    found, faults, *_ = level(tmp_path, cwd=tmp_path)
+    assert found == reached and faults.startswith(fault)
 
 
 def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):
