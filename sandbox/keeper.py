@@ -154,7 +154,7 @@ def give_way_to_the_trainer() -> None:
 
 
 def main() -> None:
-    """Run the worker process, as pool.py starts it."""
+    """Run the keeper, as pool.py starts it."""
     control, parent, path, modules = map(json.loads, sys.argv[2:])
     give_way_to_the_trainer()
     # The thread that started this process may have blocked signals.

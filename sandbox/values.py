@@ -1,4 +1,4 @@
-"""Values of a program as JSON. A child writes them with `encode`; the trainer reads them with `decode`."""
+"""Values as JSON. A child writes a program's value with `encode`; the trainer reads every reply with `decode`."""
 
 import json
 from typing import Any
