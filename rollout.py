@@ -48,8 +48,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory
 from engines.model import whole_tensors
-from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, decoding_gib, inference, keep_freed_memory
+from engines.prefix import PrefixDecoder, check_attention, inference
 from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step
 
 

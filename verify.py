@@ -54,7 +54,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from sandbox import pool
-from sandbox.jobs import Call, Ended, Program, printable
+from sandbox.jobs import Call, Ended, Program
+from sandbox.messages import printable
 
 LOG = logging.getLogger(__name__)
 
@@ -256,7 +257,7 @@ def verify_batch(
         NotAReward     if a user's function returns something else than a reward
         JudgeFailed    if a judge lacks a file or a package
         WeakSandbox    if this machine cannot isolate model code
-        RuntimeError   for a job on another system than Linux
+        CannotStart    for a job if no worker process can start, as on another system than Linux
     """
     items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()  # references, as (kind, id)

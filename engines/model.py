@@ -1,4 +1,4 @@
-"""The trained model, for both engines of rollout.py: its weights, and the memory that a token takes."""
+"""The trained model, for both engines of rollout.py: its weights by name, and what differs between architectures."""
 
 import inspect
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.rounding import dithered
+from engines.rounding import dithered, is_adapted
 
 
 def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -20,7 +20,7 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
     """
     model = getattr(model, "module", model)  # DDP
     parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
-    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if hasattr(x, "merged")}
+    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if is_adapted(x)}
     for name, tensor in model.state_dict().items():
         layer, _, key = name.rpartition(".")
         if layer in adapted and key in ("A", "B"):
@@ -41,15 +41,3 @@ def cache_argument(model: torch.nn.Module) -> str:
 def experts_in_one_weight(model: PreTrainedModel) -> list[str]:
     """The weights that have all experts of a layer, a form of transformers that vLLM cannot load."""
     return [name for name, p in model.named_parameters() if p.dim() == 3 and "experts" in name]
-
-
-def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
-    """Return the size of one token's keys and values in all layers."""
-    c = model.config.get_text_config()
-    numbers = 0
-    for i in range(c.num_hidden_layers):
-        # Gemma 4's layers differ in width. Older versions of transformers have no config of a layer.
-        layer = c.per_layer_config[i] if hasattr(c, "per_layer_config") else c
-        heads = getattr(layer, "num_key_value_heads", None) or c.num_attention_heads
-        numbers += 2 * heads * (getattr(layer, "head_dim", None) or c.hidden_size // c.num_attention_heads)
-    return numbers * itemsize

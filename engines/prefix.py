@@ -7,6 +7,7 @@ again. One softmax runs over prompt and response together, so the result is exac
 Rollouts whose tokens are equal share one row until they differ: each distinct prefix is computed once.
 
     name         meaning
+    prefix       a prompt and the first tokens of a response
     P            prompts whose rollouts decode together
     K            rows: the distinct prefixes that are decoding
     M            largest number of rows of one prompt
@@ -15,8 +16,6 @@ Rollouts whose tokens are equal share one row until they differ: each distinct p
     g            query heads per key head, Hq / Hk
 """
 
-import ctypes
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -28,7 +27,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import bytes_per_token, cache_argument, experts_in_one_weight
+from engines.model import cache_argument, experts_in_one_weight
 from engines.rounding import dithered_weights
 
 
@@ -45,19 +44,19 @@ class PrefixDecoder:
         """Compute each prompt once. Afterwards `logits` (P, V) has the logits after the prompts."""
         self.model, self.capacity, self.t = model, max_new_tokens, 0
         longest, device = max(map(len, prompts)), model.device
-        self.lengths = torch.tensor([len(p) for p in prompts], device=device)
-        tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
+        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
         padding = torch.arange(longest, device=device) < longest - self.lengths[:, None]  # (P, L)
-        cache = DynamicCache()  # without a config it keeps all keys, in sliding layers too
+        prompt_cache = DynamicCache()  # without a config it keeps all keys, in sliding layers too
         out = model(
             input_ids=tokens,
             attention_mask=(~padding).long(),
             position_ids=((~padding).long().cumsum(-1) - 1).clamp(min=0),
             logits_to_keep=1,
-            **{cache_argument(model): cache},
+            **{cache_argument(model): prompt_cache},
         )
         self.logits = out.logits[:, -1]
-        layers: list[Any] = list(cache.layers)
+        layers: list[Any] = list(prompt_cache.layers)
         self.prompt_keys, self.prompt_values = [x.keys for x in layers], [x.values for x in layers]
         self.padding = padding if padding.any() else None
         self.keys: dict[int, Tensor] = {}  # by layer; empty before the first step
@@ -77,7 +76,7 @@ class PrefixDecoder:
             self._select(parent)
         tokens, positions = distinct % vocabulary, self.lengths[self.prompt] + self.t  # (K,)
         self.t += 1
-        with attention(self.model, "prefix"):
+        with attention(self.model, "shared_prompt"):
             out = self.model(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False, decoder=self)
         return row, out.logits[:, -1]
 
@@ -90,11 +89,11 @@ class PrefixDecoder:
             self.lengths = self.lengths[remaining]
             self.padding = None if self.padding is None else self.padding[remaining]
         self._assign_slots(prompt)
-        for cache in (self.keys, self.values):
-            for layer, old in cache.items():  # fewer rows than before need no new memory
+        for stored in (self.keys, self.values):
+            for layer, old in stored.items():  # fewer rows than before need no new memory
                 new = old if len(parent) <= len(old) else old.new_empty(len(parent), *old.shape[1:])
                 new[: len(parent), :, : self.t] = old[parent, :, : self.t]
-                cache[layer] = new[: len(parent)]
+                stored[layer] = new[: len(parent)]
 
     def _assign_slots(self, prompt: Tensor) -> None:
         """Set `prompt`, M and `slot`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
@@ -105,11 +104,11 @@ class PrefixDecoder:
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store a new key and value [K, Hk, 1, D] of a layer; return all of the responses, [K, Hk, T, D]."""
-        for cache, new in ((self.keys, key), (self.values, value)):
-            if layer not in cache:
+        for stored, new in ((self.keys, key), (self.values, value)):
+            if layer not in stored:
                 rows, heads, _, width = new.shape
-                cache[layer] = new.new_empty(rows, heads, self.capacity, width)
-            cache[layer][:, :, self.t - 1] = new[:, :, 0]
+                stored[layer] = new.new_empty(rows, heads, self.capacity, width)
+            stored[layer][:, :, self.t - 1] = new[:, :, 0]
         return self.keys[layer][:, :, : self.t], self.values[layer][:, :, : self.t]
 
     def by_prompt(self, x: Tensor) -> Tensor:
@@ -124,7 +123,7 @@ class PrefixDecoder:
         return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot]
 
 
-def prefix_attention(
+def shared_prompt_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -172,7 +171,7 @@ def prefix_attention(
     return (from_prompt + from_response).reshape(rows, 1, hq, -1), None
 
 
-ALL_ATTENTION_FUNCTIONS.register("prefix", prefix_attention)
+ALL_ATTENTION_FUNCTIONS.register("shared_prompt", shared_prompt_attention)
 
 
 @contextmanager
@@ -221,7 +220,7 @@ def check_attention(model: PreTrainedModel) -> None:
     vocabulary = model.config.get_text_config().vocab_size
     tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
     prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[[0, 1, 0], 6:]
-    sequences = [torch.tensor([prompts[p] + end.tolist()]) for p, end in zip((0, 0, 1), ends, strict=True)]
+    sequences = [torch.tensor([prompts[i] + end.tolist()]) for i, end in zip((0, 0, 1), ends, strict=True)]
     advice = "nor with vLLM, which cannot load its experts" if experts_in_one_weight(model) else "use --engine vllm"
     refusal = f"{type(model).__name__} cannot decode with --engine torch, {advice}"
     try:
@@ -236,32 +235,3 @@ def check_attention(model: PreTrainedModel) -> None:
     error = float((torch.stack(logits) - want).abs().max() / want.abs().max())
     if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
-
-
-def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
-    """Return the GiB for decoding: this share of a GPU's free memory; 2 on a CPU.
-
-    The rest is for activations, and for all that the estimate of `bytes_per_row` leaves out.
-    """
-    return gpu_memory_utilization * torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else 2.0
-
-
-def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
-    """Estimate the memory of one row: an n-th of its prompt, its response, one layer's scores, one step's logits."""
-    c, item = model.config.get_text_config(), model.dtype.itemsize
-    token = bytes_per_token(model, item)
-    prompt = prompt_tokens * (token + 12 * c.hidden_size * item) / n  # its cache, and the activations of one layer
-    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # + 1: _select copies a layer
-    scores = 3 * c.num_attention_heads * (prompt_tokens + max_new_tokens) * 4
-    return prompt + response + scores + 6 * c.vocab_size * 4  # logits, log-probs, probabilities, and a cdf in float64
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep the memory that a decoding step frees (Linux; does nothing elsewhere).
-
-    By default glibc returns a few megabytes to the kernel at every step and gets them back through page faults, which
-    takes up to a third of the decoding time on a CPU. Blocks of more than 32 MiB still return immediately.
-    """
-    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
-        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

@@ -1,13 +1,24 @@
 """Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
+have_vllm         is vLLM installed?
 check_compiler    can Triton compile on this machine?
 start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
-load_weights      copy the trained weights into it
 max_seqs          how many rollouts decode at a time
-pool_bytes        how much memory its weights and cache have
+cpu_cache_bytes   how much memory the cache has on a CPU
+vllm_bytes        how much memory weights and cache have on a GPU
 sampling_params   translate rollout.Sampling
-abort             stop all rollouts
-workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
+step, abort       compute one token of each rollout; stop all rollouts
+load_weights      copy the trained weights into vLLM
+note              add to an error which setting to change
+
+Workarounds, each with its reason in vLLM:
+
+import_vllm             variables that vLLM and Triton read when they are imported
+mark_compiled_classes   classes of transformers that vLLM marks for all their instances
+keep_threads            torch's number of threads, which vLLM's CPU build sets
+config_folder           one path for equal configs, on which vLLM's cache of kernels depends
+repack_tied_head        a tied output head that a CPU packs too early
+has_head_bias           an output head whose bias vLLM loses
 
 vLLM is imported only inside functions: the torch engine needs no vLLM.
 """
@@ -28,9 +39,11 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from engines.model import bytes_per_token, experts_in_one_weight, whole_tensors
+from engines.memory import cache_bytes_per_token
+from engines.model import experts_in_one_weight, whole_tensors
 
-MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"  # what sizes the cache
+# It sizes the cache.
+MEMORY_SETTING = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"
 
 
 def have_vllm() -> bool:
@@ -80,8 +93,8 @@ def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float,
         "distributed_executor_backend": "external_launcher" if several else None,
     }
     advice = (
-        f"vLLM did not start. If memory is short, lower {MEMORY}. If the cache is too small, raise it, or lower "
-        "--max_response_tokens. --engine torch needs no vLLM"
+        f"vLLM did not start. If memory is short, lower {MEMORY_SETTING}. If the cache is too small, raise it, or "
+        "lower --max_response_tokens. --engine torch needs no vLLM"
     )
     with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -131,18 +144,19 @@ def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     """Return how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
 
     Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
-    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
+    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later. `config` has the
+    settings of the run.
     """
     item = getattr(torch, dtype).itemsize
-    cache = float(cpu_cache_bytes())
+    cache_bytes = float(cpu_cache_bytes())
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
-        cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    rollout_bytes = bytes_per_token(model, item) * config.max_response_tokens / 2
-    return max(8, min(int(cache / rollout_bytes), max(512, config.rollouts_per_prompt)))
+        cache_bytes = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
+    rollout_bytes = cache_bytes_per_token(model, item) * config.max_response_tokens / 2
+    return max(8, min(int(cache_bytes / rollout_bytes), max(512, config.rollouts_per_prompt)))
 
 
-def pool_bytes() -> int:
+def vllm_bytes() -> int:
     """Return the size of vLLM's weights and cache on a GPU, also while they are off the card; 0 without vLLM."""
     module = sys.modules.get("vllm.device_allocator.cumem")
     return module.CuMemAllocator.instance.get_current_usage() if module and module.CuMemAllocator.instance else 0
@@ -177,7 +191,7 @@ def step(llm: Any) -> list[Any]:
         return llm.llm_engine.step()
     except Exception as error:
         if "memory" in f"{type(error).__name__} {error}".lower():
-            error.add_note(f"If vLLM ran out of memory, lower {MEMORY}")
+            error.add_note(f"If vLLM ran out of memory, lower {MEMORY_SETTING}")
         raise
 
 
@@ -236,11 +250,12 @@ def config_folder(model: PreTrainedModel) -> str:
     """
     import vllm.envs
 
-    config = copy.deepcopy(model.config)
-    config.architectures = [type(model).__name__]
-    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]}"
+    model_config = copy.deepcopy(model.config)
+    model_config.architectures = [type(model).__name__]
+    digest = hashlib.sha256(model_config.to_json_string().encode()).hexdigest()
+    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{digest[:16]}"
     os.makedirs(folder, exist_ok=True)
-    config.to_json_file(f"{folder}/{os.getpid()}")
+    model_config.to_json_file(f"{folder}/{os.getpid()}")
     os.replace(f"{folder}/{os.getpid()}", f"{folder}/config.json")
     return folder
 

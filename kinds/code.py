@@ -27,7 +27,8 @@ from typing import Any
 
 from kinds.blocks import closed_blocks
 from kinds.patterns import DECIMAL, NUMBER, forward
-from sandbox.jobs import Ended, Program, Result, Test, decode, deeper_than
+from sandbox.jobs import Ended, Program, Result, Test
+from sandbox.values import decode, deeper_than
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000

@@ -28,8 +28,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sandbox import CannotStart
 from sandbox.jobs import Call, Ended
-from sandbox.pool import CANNOT_START, restart, run
+from sandbox.pool import end_workers, run
 from verify import KINDS, Kind, Response, shown, verdict_of
 
 CHECK_S = 10.0  # for a worker to name the file's kinds, or to check a reference
@@ -60,18 +61,17 @@ def load_file(path: str) -> tuple[dict[str, Kind], list[str]]:
     """
     if not os.path.isfile(path) or not path.endswith(".py"):
         raise FileNotFoundError(f"no rewards at {path}: it must be a Python file with KINDS = {{name: function}} in it")
-    restart()
+    end_workers()
     _refusal.cache_clear()
     try:
         outcome = _in_worker("contents_of", path)
-    except RuntimeError as error:
-        cause = str(error).removeprefix(CANNOT_START)
+    except CannotStart as error:
         hint = (
-            "" if cause.startswith(("SyntaxError", "IndentationError"))
+            "" if error.cause.startswith(("SyntaxError", "IndentationError"))
             else ". They start in the folder / with another environment: read files by their whole path, as from "
             "Path(__file__).parent"
         )  # fmt: skip
-        raise ValueError(f"{path} cannot be imported by the processes that judge: {cause}{hint}") from None
+        raise ValueError(f"{path} cannot be imported by the processes that judge: {error.cause}{hint}") from None
     if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}

@@ -15,10 +15,9 @@ import threading
 import types
 from typing import Any
 
-from sandbox.jobs import described, encode
-
-EXIT_UNPARSED = 65
-EXIT_BROKEN = 70
+from sandbox.jobs import EXIT_UNPARSED
+from sandbox.messages import described
+from sandbox.values import encode
 
 # Programs of the public sets use these names without importing them: their judges had done so.
 PRELUDE = """

@@ -1,9 +1,18 @@
-"""The worker process: it imports, puts up the outer walls, then forks a child for each job.
+"""The keeper: it imports, puts up the outer walls, then forks a child for each test of a program and for calls.
 
 Its first child tries to break out, which measures the level of this machine's walls.
+
+Trainer and keeper send JSON objects over one socket. A request brings the file descriptors that its child gets.
+
+    key             sent by    meaning
+    level, faults   keeper     the first message: the walls are up, their level and what keeps them below the highest
+    how             trainer    fork a child: for "call"s, a "program" that reads and prints, or a "program_function"
+    limits          trainer    with `how`: resource limits of the child, {name in `resource` without RLIMIT_: number}
+    seconds         trainer    with `how`, for programs only: the keeper kills the child after this time
+    kill            trainer    kill the child that serves calls
+    exit            keeper     answer to `kill` and to a program: the exit status, null if the keeper killed the child
 """
 
-import contextlib
 import fcntl
 import importlib
 import json
@@ -18,14 +27,14 @@ import traceback
 import types
 from typing import Any
 
-from sandbox.child import EXIT_BROKEN, prelude, run_program, serve_calls
-from sandbox.jobs import MAX_MESSAGE, MiB, described
+from sandbox.child import prelude, run_program, serve_calls
+from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE
+from sandbox.level import find_level
+from sandbox.messages import described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
 MOST_FILES = 256  # numbers of open files
-# What keeps the walls at level 0, 1 and 2: a wall that is missing, or something that a child could still reach.
-FAULTS = {"no_new_privileges"}, {"seccomp", "unknown", "network", "process", "signal"}, {"landlock", "read", "secrets"}
 
 
 class Keeper:
@@ -46,7 +55,7 @@ class Keeper:
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
-        self.level, self.faults = self.find_level()
+        self.level, self.faults = find_level(self.outer, parent)
 
     def serve(self) -> None:
         """Carry out the trainer's requests until the trainer has ended."""
@@ -69,7 +78,7 @@ class Keeper:
                 code = EXIT_BROKEN
                 try:
                     self.become_child(request, fds, keeper)
-                    called = request["how"] == "function"
+                    called = request["how"] == "program_function"
                     code = serve_calls() if request["how"] == "call" else run_program(self.names, called)
                 except BaseException:
                     traceback.print_exc()
@@ -99,9 +108,9 @@ class Keeper:
 
     def become_child(self, request: dict, fds: list[int], keeper: int) -> None:
         """Leave only these files open: 0 to 2 the standard files, 3 the job, 4 the value of a function."""
-        script = request["how"] == "script"
-        plan = [fds[1] if script else self.null, fds[2] if script else self.null, self.null, fds[0]]
-        plan += [fds[2]] if request["how"] == "function" else []
+        has_input = request["how"] == "program"
+        plan = [fds[1] if has_input else self.null, fds[2] if has_input else self.null, self.null, fds[0]]
+        plan += [fds[2]] if request["how"] == "program_function" else []
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
         for number, fd in enumerate(high):
             os.dup2(fd, number, inheritable=True)
@@ -110,22 +119,6 @@ class Keeper:
 
     def say(self, **message: Any) -> None:
         self.control.sendall(json.dumps(message).encode())
-
-    def find_level(self) -> tuple[int, str]:
-        """Return the level of the walls and their faults. A child finds these, which tries to break out."""
-        readable, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            with contextlib.suppress(BaseException):
-                put_up_inner_walls(self.outer, {"AS": 1024 * MiB, "CPU": 10, "FSIZE": 0}, os.getppid())
-                os.write(theirs, json.dumps(try_to_break_out(__file__, self.parent)).encode())
-            os._exit(0)
-        os.close(theirs)
-        os.waitpid(pid, 0)
-        with open(readable, "rb") as pipe:
-            faults = set(json.loads(pipe.read() or b'["unknown"]'))
-        faults |= {name for name, stands in vars(self.outer).items() if not stands}
-        return next((level for level, those in enumerate(FAULTS) if faults & those), 3), ", ".join(sorted(faults))
 
 
 def load_module(name: str) -> None:
@@ -139,23 +132,6 @@ def load_module(name: str) -> None:
     with open(name, "rb") as file:
         exec(compile(file.read(), name, "exec"), module.__dict__)
     sys.path.remove(os.path.dirname(name))
-
-
-def try_to_break_out(project_file: str, trainer: int) -> list[str]:
-    """Return the forbidden acts that this child can do."""
-    attempts = {
-        "network": lambda: socket.socket().close(),
-        "process": lambda: os.fork() or os._exit(0),
-        "signal": lambda: os.kill(trainer, 0),
-        "read": lambda: open(project_file).close(),
-        "secrets": lambda: open(f"/proc/{trainer}/environ").close(),
-    }
-    reached = []
-    for name, attempt in attempts.items():
-        with contextlib.suppress(OSError):
-            attempt()
-            reached.append(name)
-    return reached
 
 
 def give_way_to_the_trainer() -> None:
@@ -178,7 +154,7 @@ def give_way_to_the_trainer() -> None:
 
 
 def main() -> None:
-    """Run the worker process, as pool.py starts it."""
+    """Run the keeper, as pool.py starts it."""
     control, parent, path, modules = map(json.loads, sys.argv[2:])
     give_way_to_the_trainer()
     # The thread that started this process may have blocked signals.

@@ -17,9 +17,10 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from sandbox import WeakSandbox
-from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, Ended, MiB, Program, Result, Test, decode, printable
+from sandbox import CannotStart, WeakSandbox
+from sandbox.jobs import EXIT_UNPARSED, MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, Ended, MiB, Program, Result, Test
+from sandbox.messages import printable
+from sandbox.values import decode
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -30,10 +31,8 @@ CALLS_PER_CHILD = 500  # then the memory of a child is freed
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: the file cannot change again
 TOO_WEAK = (
     "model code is not run here: the walls of this machine reach level {} of the {} in sandbox/__init__.py ({}). Use "
-    "Linux >= 5.13 with Landlock on, leave out problems whose answers are run, or set allow_weak_sandbox"
+    "Linux >= 5.13 with Landlock on, leave out jobs that run model code, or set allow_weak_sandbox"
 )
-CANNOT_START = "no worker process can be started here: "
-NO_WORKERS = "programs, algebra and reward files are judged in worker processes, which only Linux has: judge them there"
 PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
 
@@ -63,7 +62,7 @@ class Worker:
         self.calls = 0
 
     def start(self) -> None:
-        """Wait until the walls are up. RuntimeError with the keeper's last words if it cannot start."""
+        """Wait until the walls are up. CannotStart with the keeper's last words if it cannot start."""
         began = time.monotonic()
         try:
             hello = self._hear(START_S)
@@ -76,7 +75,7 @@ class Worker:
                 raise KeeperDied(f"its imports took more than {START_S:g} s{printed}") from None
             if words:
                 self.end()
-                raise RuntimeError(f"{CANNOT_START}{words}") from None
+                raise CannotStart(words) from None
             raise
         self.level, self.faults = int(hello["level"]), str(hello["faults"])
 
@@ -169,7 +168,7 @@ class Worker:
         seconds = deadline - time.monotonic()
         if seconds <= 0:
             return Result("timeout")
-        how, named, text = ("function", test, "") if isinstance(test, dict) else ("script", {}, test)
+        how, named, text = ("program_function", test, "") if isinstance(test, dict) else ("program", {}, test)
         task = json.dumps({"source": job.source} | named).encode()
         limits = {"AS": MEMORY, "CPU": math.ceil(seconds) + 1, "FSIZE": MAX_OUTPUT + 1}
         with _file(task) as given, _file(text.encode(errors="surrogatepass")) as stdin, _file() as file:
@@ -220,7 +219,7 @@ class Pool:
         """Yield (index, outcome) of each job as it ends, each within `timeout_s`, `workers` (None: one per core) at a
         time. Jobs are taken as workers become free. A second batch waits for the end of the first.
 
-        Raises WeakSandbox for model code if the walls are too low, RuntimeError if no worker can be started.
+        Raises WeakSandbox for model code if the walls are too low, CannotStart if no worker can be started.
         """
         with self._lock, ThreadPoolExecutor(workers := workers or default_workers()) as threads:
             left, self._given_up = enumerate(jobs), False
@@ -228,7 +227,7 @@ class Pool:
             try:
                 while True:
                     while len(running) < workers and (job := next(left, None)) is not None:
-                        running[threads.submit(self._judge, job[1], timeout_s, allow_weak)] = job[0]
+                        running[threads.submit(self._run_job, job[1], timeout_s, allow_weak)] = job[0]
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -238,13 +237,13 @@ class Pool:
                 for worker in list(self._active):
                     worker.end()
 
-    def _judge(self, job: Call | Program, timeout_s: float, allow_weak: bool) -> Ended:
+    def _run_job(self, job: Call | Program, timeout_s: float, allow_weak: bool) -> Ended:
         """Run a job in a thread. If its keeper is lost, run it once more with another one."""
         deadline = None
-        for fresh in (False, True):
+        for second_try in (False, True):
             if self._given_up:
                 break
-            worker = self._take(job, fresh)
+            worker = self._take(job, second_try)
             try:
                 if worker.level < 0:
                     worker.start()
@@ -258,22 +257,22 @@ class Pool:
                 return outcome
             except KeeperDied as error:
                 worker.end()
-                fate = "counts as crashed" if fresh else "is judged again by a new worker"
-                LOG.warning("sandbox: worker process %s was lost (%s); its answer %s", worker.process.pid, error, fate)
-                if worker.level < 0 and fresh and not self._given_up:
-                    raise RuntimeError(f"{CANNOT_START}{error}") from None
+                fate = "counts as crashed" if second_try else "runs again in a new worker"
+                LOG.warning("sandbox: worker process %s was lost (%s); its job %s", worker.process.pid, error, fate)
+                if worker.level < 0 and second_try and not self._given_up:
+                    raise CannotStart(str(error)) from None
             finally:
                 self._active.discard(worker)
         return Ended("crashed")
 
-    def _take(self, job: Call | Program, fresh: bool) -> Worker:
+    def _take(self, job: Call | Program, second_try: bool) -> Worker:
         """Take an idle worker that has imported the job's modules, else start one that imports also the old modules."""
         modules = frozenset(job.modules) if isinstance(job, Call) else None
         with self._taking:
             same = [worker for worker in self._idle if (worker.modules is None) == (modules is None)]
             fit = [worker for worker in same if modules is None or modules <= (worker.modules or set())]
             worker = None
-            if fit and not fresh:
+            if fit and not second_try:
                 worker = fit[0]
                 self._idle.remove(worker)
             elif same:
@@ -293,7 +292,7 @@ def default_workers() -> int:
 
 def _file(data: bytes = b"") -> Any:
     """Open a file without a name; one with data is sealed."""
-    import fcntl  # not on Windows, which judges without workers
+    import fcntl  # not on Windows, which has no workers
 
     file = os.fdopen(os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
     file.write(data)
@@ -307,7 +306,7 @@ def _environment() -> dict[str, str]:
     """Return the keeper's environment. It has no secret of the trainer's."""
     kept = {"LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in os.environ else {}
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    # Reasoning Gym imports matplotlib, which starts only if it finds a folder that it believes it may write to.
+    # A module may import matplotlib, which starts only if it finds a folder that it believes it may write to.
     fixed = {"PATH": "/usr/bin:/bin", "HOME": "/", "MPLCONFIGDIR": "/tmp", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     return kept | one_thread | fixed
 
@@ -320,12 +319,12 @@ def run(
 ) -> Generator[tuple[int, Ended], None, None]:
     """Call `Pool.run` of this process's pool."""
     if sys.platform != "linux":
-        raise RuntimeError(NO_WORKERS)
+        raise CannotStart("its walls need Linux. Run this on Linux")
     return _pool.run(jobs, timeout_s, workers, allow_weak)
 
 
 @atexit.register
-def restart() -> None:
+def end_workers() -> None:
     """End the workers. New ones start when next needed, and import a user's file as it is then."""
     _pool.close()
 

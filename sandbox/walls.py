@@ -10,14 +10,14 @@ import ctypes
 import os
 import resource
 import signal
-import stat
 import struct
 import sys
 from dataclasses import dataclass
 
-from sandbox.child import EXIT_BROKEN
-from sandbox.jobs import MiB
-from sandbox.seccomp import can_filter, libc, prctl, put_up_seccomp
+from sandbox.jobs import EXIT_BROKEN, MiB
+from sandbox.kernel import libc, prctl
+from sandbox.landlock import put_up_landlock
+from sandbox.seccomp import can_filter, put_up_seccomp
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 1, 4, 8, 38
@@ -28,10 +28,14 @@ NOBODY = 65_534
 
 @dataclass
 class Outer:
-    """The outer walls that stand. `threads`: the limit on processes and threads, as the kernel counts them (below)."""
+    """The outer walls that stand.
+
+    can_seccomp   the inner walls can have seccomp
+    threads       the limit on processes and threads, as the kernel counts them (below)
+    """
 
     no_new_privileges: bool
-    seccomp: bool
+    can_seccomp: bool
     landlock: bool
     threads: int
 
@@ -57,12 +61,12 @@ def put_up_outer_walls() -> Outer:
     threads = 64 if has_own_count else shared
     prctl(PR_SET_DUMPABLE, 0)
     no_new_privileges = prctl(PR_SET_NO_NEW_PRIVS, 1) == 0
-    landlock, seccomp = put_up_landlock(folders), can_filter()
-    if not (landlock and seccomp):
+    landlock, can_seccomp = put_up_landlock(folders), can_filter()
+    if not (landlock and can_seccomp):
         keep_capabilities(0)
     for fd in folders:
         os.close(fd)
-    return Outer(no_new_privileges and (not was_root or uid is not None), seccomp, landlock, threads)
+    return Outer(no_new_privileges and (not was_root or uid is not None), can_seccomp, landlock, threads)
 
 
 def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> None:
@@ -81,7 +85,7 @@ def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> Non
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:
         os._exit(EXIT_BROKEN)
-    if outer.seccomp:
+    if outer.can_seccomp:
         put_up_seccomp()
 
 
@@ -149,39 +153,3 @@ def keep_capabilities(mask: int) -> bool:
     """Keep these capabilities and no other. Returns whether the kernel agreed."""
     header = struct.pack("=Ii", 0x20080522, 0)
     return libc.capset(header, struct.pack("=6I", mask, mask, 0, 0, 0, 0)) == 0
-
-
-# Landlock (linux/landlock.h) limits the files that a process may ever open.
-
-LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
-LANDLOCK_READ_FILE, LANDLOCK_READ_DIR = 1 << 2, 1 << 3
-LANDLOCK_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # by version; later versions have 16 or more
-
-SYSTEM_FOLDERS = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
-SYSTEM_FILES = ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"]
-
-
-def put_up_landlock(folders: list[int]) -> bool:
-    """Allow only reading below these folders and the system's libraries. Returns whether the kernel agreed."""
-    version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
-    if version < 1:
-        return False
-    handled = (1 << LANDLOCK_FILE_RIGHTS.get(version, 16)) - 1
-    # Network: bind and connect, from version 4. Scope: abstract sockets and signals, from version 6.
-    attributes = struct.pack("=QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
-    ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
-    if ruleset < 0:
-        return False
-    opened = list(folders)
-    system = [path for path in SYSTEM_FOLDERS + SYSTEM_FILES if os.path.exists(path)]
-    for path in system:
-        with contextlib.suppress(OSError):
-            opened.append(os.open(path, os.O_RDONLY))
-    for fd in opened:
-        rights = LANDLOCK_READ_FILE | (LANDLOCK_READ_DIR if stat.S_ISDIR(os.fstat(fd).st_mode) else 0)
-        rule = struct.pack("=Qi", rights, fd)
-        libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, rule, ctypes.c_uint32(0))
-    restricted = libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0
-    for fd in [ruleset, *opened[len(folders) :]]:
-        os.close(fd)
-    return restricted

@@ -59,7 +59,7 @@ def bf16():
 @pytest.fixture
 def forget_kinds():
     """Remove the kinds that a test adds by --rewards."""
-    from sandbox.pool import restart
+    from sandbox.pool import end_workers
     from verify import KINDS, failures
 
     kinds = dict(KINDS)
@@ -67,4 +67,4 @@ def forget_kinds():
     KINDS.clear()
     KINDS.update(kinds)
     failures.clear()
-    restart()
+    end_workers()

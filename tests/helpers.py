@@ -144,6 +144,20 @@ def random_policy(kind, **changes) -> Policy:
     return Policy(model)
 
 
+def ulp(weight):
+    """The distance of a bfloat16 number to the next one further from 0."""
+    return torch.exp2(weight.abs().log2().floor() - 7)
+
+
+def off_the_grid(policy):
+    """Move each weight off the bfloat16 numbers by a third of an ulp, which rounding to the nearest does not see."""
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.copy_(p.bfloat16().float())
+            p.add_(ulp(p) / 3 * (p != 0))
+    return policy
+
+
 def random_rollouts(sizes, longest=9) -> list[Rollout]:
     """(prompt tokens, rollouts) per prompt; responses of 1 to `longest` random tokens, some of them equal."""
     generator = torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""engines/prefix.py: models that it refuses, the check at the start, precision and memory.
+"""engines/prefix.py: models that it refuses, the check at the start, and precision.
 
 test_rollout.py compares the log-probs of whole responses with plain forward passes, on every kind of attention.
 """
@@ -9,27 +9,27 @@ from small_models import PROMPTS, SMALL, full_logprobs, make
 from transformers import AutoModelForCausalLM, DogeConfig, Gemma4TextConfig, GptOssConfig
 
 from engines import prefix
-from engines.model import bytes_per_token
-from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference
+from engines.memory import cache_bytes_per_token
+from engines.prefix import check_attention, inference
 from rollout import Request, Sampling, TorchEngine
 
 
 def test_the_check_sees_a_wrong_decoder(monkeypatch):
     """Makes impossible: an attention that is wrong on some model and used there; a little, or with two prompts only."""
-    right = prefix.prefix_attention
+    right = prefix.shared_prompt_attention
 
     def attention(*args, decoder, **kwargs):
         decoder.prompt_keys = [x.lerp(x.flip(0), 0.02) for x in decoder.prompt_keys]  # of the other prompt
         return right(*args, decoder=decoder, **kwargs)
 
-    monkeypatch.setitem(prefix.ALL_ATTENTION_FUNCTIONS._global_mapping, "prefix", attention)
+    monkeypatch.setitem(prefix.ALL_ATTENTION_FUNCTIONS._global_mapping, "shared_prompt", attention)
     with pytest.raises(ValueError, match="--engine vllm"):
         check_attention(make())
 
 
 def test_a_model_with_attention_sinks_is_refused():
-    """Makes impossible: an argument of the model's attention that `prefix_attention` leaves out in silence, and advice
-    to use vLLM, which refuses this model too.
+    """Makes impossible: an argument of the model's attention that `shared_prompt_attention` leaves out in silence, and
+    advice to use vLLM, which refuses this model too.
     """
     config = GptOssConfig(**SMALL, head_dim=8, num_local_experts=2, num_experts_per_tok=1)
     with pytest.raises(ValueError, match="nor with vLLM"):
@@ -52,7 +52,7 @@ def test_layers_of_different_widths():
     config = Gemma4TextConfig(**SMALL, **shape, layer_types=["sliding_attention", "full_attention"])
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    assert bytes_per_token(model, 4) == 2 * 2 * (8 + 16) * 4  # keys and values, key heads, widths, bytes
+    assert cache_bytes_per_token(model, 4) == 2 * 2 * (8 + 16) * 4  # keys and values, key heads, widths, bytes
     [(_, group)] = TorchEngine(model).generate([Request(PROMPTS[0], 3, 0)], Sampling(5))
     for i, end in enumerate(group.lengths.tolist()):
         response = group.tokens[i, :end].tolist()
@@ -73,39 +73,3 @@ def test_inference_computes_in_the_precision_that_it_is_given():
         assert model(x).logits.dtype == torch.float32, "as in the trainer"
     assert inner == [torch.bfloat16] and "forward" not in vars(head)
     assert model.training and torch.is_grad_enabled() and model(x).logits.dtype == torch.float32
-
-
-def test_bytes_by_hand():
-    """Makes impossible: a cache without its values or layers, a prompt counted N times or not at all.
-
-    Two layers, four heads, two key heads of width 8, hidden 32, 13 tokens, float32; prompts of 10, responses of 5.
-    """
-    token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key heads, width, bytes
-    assert bytes_per_token(make(), 4) == token and bytes_per_token(make(), 2) == token / 2
-    prompt = 10 * (token + 12 * 32 * 4)
-    row = 5 * (token * 1.5 + 12) + 3 * 4 * 15 * 4 + 6 * 13 * 4
-    assert bytes_per_row(make(), 512, 10, 5) == pytest.approx(row + prompt / 512)
-    assert bytes_per_row(make(), 1, 10, 5) == pytest.approx(row + prompt)
-
-
-@pytest.mark.parametrize("n", [3, 40])
-def test_a_batch_holds_no_more_than_estimated(n, monkeypatch):
-    """Makes impossible: response caches alone that are larger than the estimate for all, during a split or after it."""
-    most, select = [0], PrefixDecoder._select
-
-    def size(tensors):
-        return sum({x.data_ptr(): x.untyped_storage().nbytes() for x in tensors}.values())
-
-    def watched(self, parent):
-        before = [*self.keys.values(), *self.values.values()]
-        layer = size(list(self.keys.values())[:1])  # a split copies one layer of keys or values at a time
-        select(self, parent)
-        after = [*self.keys.values(), *self.values.values()]
-        most.append(max(size(before), size(after)) + layer)
-
-    model = make()
-    engine = TorchEngine(model)
-    monkeypatch.setattr(PrefixDecoder, "_select", watched)
-    list(engine.generate([Request(p, n, i) for i, p in enumerate(PROMPTS)], Sampling(12)))
-    estimated = len(PROMPTS) * n * bytes_per_row(model, n, max(map(len, PROMPTS)), 12)
-    assert estimated / 4 < max(most) < estimated

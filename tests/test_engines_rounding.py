@@ -1,22 +1,15 @@
-"""engines/rounding.py: weights rounded to bfloat16 with a fixed dither, in the engine's copy and under autocast."""
+"""engines/rounding.py: weights rounded to bfloat16 with a fixed dither, in the engine's copy."""
 
 import json
 
 import pytest
 import torch
-from helpers import ROOT, ended, loaded, random_policy, random_rollouts, start
-from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
+from helpers import ROOT, ended, loaded, off_the_grid, start, ulp
 
 from engines.model import whole_tensors
 from engines.prefix import inference
-from engines.rounding import PERIOD, dither_under_autocast, dithered, dithered_weights, matrices_of
-from trainer.micro_batches import MicroBatch, log_probs
-from trainer.policy import Policy, recompute_layers
-
-
-def ulp(weight):
-    """The distance of a bfloat16 number to the next one further from 0."""
-    return torch.exp2(weight.abs().log2().floor() - 7)
+from engines.rounding import PERIOD, dithered, dithered_weights, matrices_of
+from trainer.policy import Policy
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -64,71 +57,6 @@ def test_shards_of_four_ranks_round_as_the_whole_weight(tmp_path):
     """Makes impossible: the same on more ranks: one of four has no row of 1, 5 or 7."""
     ended(start([tmp_path, "shards"], 4, train=ROOT / "tests/ranks.py"))
     assert [json.loads((tmp_path / f"shards{i}.json").read_text()) for i in range(4)] == [[True, False]] * 4
-
-
-def off_the_grid(policy):
-    """Move each weight off the bfloat16 numbers by a third of an ulp, which rounding to the nearest does not see."""
-    with torch.no_grad():
-        for p in policy.parameters():
-            p.copy_(p.bfloat16().float())
-            p.add_(ulp(p) / 3 * (p != 0))
-    return policy
-
-
-KINDS = [
-    (LlamaConfig, {}),
-    (Qwen2Config, {"tie_word_embeddings": True}),
-    (GPT2Config, {"n_embd": 32, "n_head": 4, "n_layer": 2}),
-]
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("kind, changes", KINDS)
-def test_trainer_and_engine_round_alike(kind, changes, checkpointing, bf16):
-    """Makes impossible: a trainer in bfloat16 that computes with weights that are not the engine's. Its forward pass is
-    that of a model which has the engine's matrices; the gradient is that model's, and float32.
-    """
-    policy = off_the_grid(random_policy(kind, **changes))
-    copy, nearest = random_policy(kind, **changes), random_policy(kind, **changes)
-    nearest.load_state_dict(policy.state_dict())
-    copy.load_state_dict(policy.state_dict())
-    matrices = {name for _, names in matrices_of(policy.model) for name in names.values()}
-    with torch.no_grad():
-        own = dict(copy.model.named_parameters())
-        for name, weight in whole_tensors(policy.model, torch.bfloat16):
-            if name in matrices:
-                own[name].copy_(weight)
-    embedding = policy.model.get_input_embeddings().weight
-    if policy.model.get_output_embeddings().weight is embedding:  # under autocast the embedding itself is float32
-        copy.model.get_input_embeddings().weight = torch.nn.Parameter(embedding.detach().clone())
-    dither_under_autocast(policy.model)
-    if checkpointing:
-        recompute_layers(policy.model)
-        policy.train()
-    micro_batch = MicroBatch.of(random_rollouts([(4, 3), (4, 3)], longest=3), torch.device("cpu"))
-    found, want, other = (log_probs(x, micro_batch, 1.0, bf16)[0] for x in (policy, copy, nearest))
-    assert torch.equal(found, want) and not torch.equal(found, other)
-    found.sum().backward()
-    want.sum().backward()
-    for name, p in policy.model.named_parameters():
-        assert p.grad.dtype == torch.float32
-        if p is not embedding:  # a bias: Σ g has float32 here, bfloat16 in autocast's backward pass
-            difference = (p.grad - dict(copy.model.named_parameters())[name].grad).abs().max()
-            assert difference <= (0.02 * p.grad.abs().max() if p.dim() == 1 else 0), name
-
-
-def test_experts_compute_with_dithered_weights(bf16):
-    """Makes impossible: the three-dimensional weights of a mixture of experts left out."""
-    sizes = {"head_dim": 8, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
-    policy, seen = off_the_grid(random_policy(Qwen3MoeConfig, **sizes)), []
-    dither_under_autocast(policy.model)
-    experts = policy.model.model.layers[0].mlp.experts
-    experts.register_forward_pre_hook(lambda module, _: seen.append(module.gate_up_proj))
-    micro_batch = MicroBatch.of(random_rollouts([(4, 3)], longest=3), torch.device("cpu"))
-    logp, _ = log_probs(policy, micro_batch, 1.0, bf16)
-    logp.sum().backward()
-    assert torch.equal(seen[0], dithered(experts.gate_up_proj, "model.layers.0.mlp.experts.gate_up_proj"))
-    assert experts.gate_up_proj.grad.abs().sum() > 0
 
 
 def test_the_torch_engine_in_bfloat16_decodes_with_dithered_weights_and_gives_the_own_back():

@@ -25,7 +25,8 @@ from kinds import code as module
 from kinds.code import answer_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import Result, encode
+from sandbox.jobs import Result
+from sandbox.values import encode
 from verify import verify
 
 

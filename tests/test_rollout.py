@@ -14,7 +14,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from engines.prefix import bytes_per_row, decoding_gib
+from engines.memory import bytes_per_row, decoding_gib
 from rollout import Engine, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -363,7 +363,7 @@ def test_generating_leaves_the_model_as_it_was(monkeypatch):
     """Makes impossible: a trainer left in eval mode or with the engine's attention, also after an error."""
     model = make().train()
     engine, own = TorchEngine(model), model.config._attn_implementation
-    assert model.training and own == model.config._attn_implementation != "prefix"
+    assert model.training and own == model.config._attn_implementation != "shared_prompt"
     groups_of(engine, asked(4), Sampling(3))
     assert model.training and model.config._attn_implementation == own
     monkeypatch.setattr(rollout, "draw", lambda *a: 1 / 0)

@@ -31,10 +31,11 @@ import pytest
 import verify
 from sandbox import WeakSandbox, seccomp, walls
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result, encode
+from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result
 from sandbox.keeper import NICENESS
 from sandbox.pool import Pool
-from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
+from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, TESTED, seccomp_filter
+from sandbox.values import encode
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
@@ -499,13 +500,13 @@ pool = Pool()
 found = [outcome.value[0].value.split() for _, outcome in pool.run([Program(look, [""])] * 2, 60, 2, True)]
 if os.fork() == 0:
     os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
-print(json.dumps([pool._idle[0].level, os.wait()[1] == 0, *found]))
+print(json.dumps([pool._idle[0].level, pool._idle[0].faults, os.wait()[1] == 0, *found]))
 '''
 
 
 def level(project, python=sys.executable, **options):
-    """The level that the sandbox of this folder reaches, whether user namespaces are allowed; of two programs at the
-    same time: the user, the user namespace and the limit on threads.
+    """The level that the sandbox of this folder reaches, its faults, whether user namespaces are allowed; of two
+    programs at the same time: the user, the user namespace and the limit on threads.
     """
     environment = os.environ | {"PYTHONPATH": str(project)}
     command = [python, "-c", LEVEL]
@@ -519,29 +520,32 @@ def test_as_another_user(another_user):
     another program, because the kernel counts both as one user's.
     """
     python, options = another_user
-    reached, namespaces, (user, one, *threads), (_, other, *_) = level(ROOT, python, **options)
-    assert reached == 3 and user != "0"
+    reached, faults, namespaces, (user, one, *threads), (_, other, *_) = level(ROOT, python, **options)
+    assert (reached, faults) == (3, "") and user != "0"
     if namespaces and [int(number) for number in re.findall("[0-9]+", platform.release())[:2]] >= [5, 14]:
         assert one != other and threads == ["64", "64"]
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "reached"),
+    ("name", "old", "new", "reached", "fault"),
     [
-        ("seccomp.py", "return platform", "return False and platform", 1),
-        ("walls.py", "if version < 1:", "if True:", 2),
+        ("seccomp.py", "return platform", "return False and platform", 1, "no seccomp, "),
+        ("landlock.py", "if version < 1:", "if True:", 2, "no Landlock"),
         # The kernel does nothing, and nobody notices.
-        ("seccomp.py", "if prctl(PR_SET_SECCOMP", "if False and prctl(PR_SET_SECCOMP", 1),
-        ("walls.py", "libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0", "True", 2),
+        ("seccomp.py", "if prctl(PR_SET", "if False and prctl(PR_SET", 1, "the network can be reached, "),
+        ("landlock.py", "restricted = libc", "restricted = True or libc", 2, "files can be read"),
     ],
 )
-def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
-    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
+def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached, fault):
+    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing; a fault that
+    the user cannot read.
+    """
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
     file = tmp_path / "sandbox" / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    assert level(tmp_path, cwd=tmp_path)[0] == reached
+    found, faults, *_ = level(tmp_path, cwd=tmp_path)
+    assert found == reached and faults.startswith(fault)
 
 
 def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):
@@ -575,10 +579,10 @@ def verdict_of_filter(machine, number, *arguments, arch=None):
     """Run the filter as the kernel would."""
     words = [argument & (2**64 - 1) for argument in arguments] + [0] * (6 - len(arguments))
     data = struct.pack("=IIQ6Q", number, AUDIT_ARCH[arch or machine], 0, *words)
-    program = [*struct.iter_unpack("=HBBI", seccomp_filter(machine, 4242))]
+    instructions = [*struct.iter_unpack("=HBBI", seccomp_filter(machine, 4242))]
     at = accumulator = 0
     while True:
-        code, yes, no, k = program[at]
+        code, yes, no, k = instructions[at]
         at += 1
         if code == seccomp.LOAD:
             accumulator = struct.unpack_from("=I", data, k)[0]
@@ -599,13 +603,13 @@ ALLOW, NO = seccomp.ALLOW, seccomp.ERRNO
 def test_the_filter_says_what_the_table_says(machine):
     """Makes impossible: a jump that lands one instruction off, on a machine that nobody here has."""
     column = list(AUDIT_ARCH).index(machine)
-    decided = {name: numbers[column] for name, numbers in DECIDED.items()}
+    tested = {name: numbers[column] for name, numbers in TESTED.items()}
     for numbers in REFUSED.values():
         if numbers[column] is not None:
             assert verdict_of_filter(machine, numbers[column]) == NO | 1
     for numbers in ABSENT.values():
         assert verdict_of_filter(machine, numbers[column]) == NO | 38
-    refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *DECIDED.values()]}
+    refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *TESTED.values()]}
     for number in set(range(seccomp.LAST_KNOWN_CALL + 1)) - refused:
         assert verdict_of_filter(machine, number, 3, 3, 3) == ALLOW
     for number in (452, 1000, 0x40000000, 2**32 - 1):
@@ -615,7 +619,7 @@ def test_the_filter_says_what_the_table_says(machine):
 
     for decision, calls in FILTERED.items():
         for name, *arguments in calls:
-            assert verdict_of_filter(machine, decided[name], *arguments) == decision, (name, arguments)
+            assert verdict_of_filter(machine, tested[name], *arguments) == decision, (name, arguments)
 
 
 FILTERED = {
@@ -635,10 +639,6 @@ FILTERED = {
     ],
     NO | 25: [("ioctl", 0, 0x5412)],
 }  # fmt: skip
-DECIDED = {
-    "clone": (56, 220), "open": (2, None), "openat": (257, 56), "kill": (62, 129), "tgkill": (234, 131),
-    "prlimit64": (302, 261), "prctl": (157, 167), "ioctl": (16, 29), "fcntl": (72, 25), "socketpair": (53, 199),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("machine", AUDIT_ARCH)
@@ -650,7 +650,7 @@ def test_the_numbers_are_the_kernels(machine):
     text = Path(path[machine]).read_text()
     found = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     column = list(AUDIT_ARCH).index(machine)
-    for name, numbers in {**REFUSED, **ABSENT, **DECIDED}.items():
+    for name, numbers in {**REFUSED, **ABSENT, **TESTED}.items():
         if numbers[column] is not None:
             assert found[name] == numbers[column], name
         elif machine == "aarch64":
@@ -681,7 +681,7 @@ def test_nothing_is_left(pool):
     # Idle keepers have no child but the one that waits for the next call.
     assert all(len(processes_of_session(session)) <= 2 for session in sessions)
     pool.close()
-    sandbox_pool.restart()
+    sandbox_pool.end_workers()
     assert gone(sessions)
     assert not [line for _, _, line in processes() if {sandbox_pool.START, str(os.getpid())} <= set(line)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):

@@ -13,7 +13,7 @@ import rollout
 import train
 from kinds.users import load_rewards
 from rollout import Group, Request, Sampling
-from sandbox.pool import restart
+from sandbox.pool import end_workers
 from tools import gpu_day
 from tools.gpu_day import SHAPES, Timed, compare_runs, table, train_within, unseeded, versions, write_model
 from trainer.count import GIB
@@ -32,7 +32,7 @@ def test_the_model_has_the_shape_of_qwen_and_problems_with_both_rewards(tmp_path
     load_rewards([str(tmp_path / "rewards.py")])
     assert "coin" in KINDS
     assert {verify("coin", f"w{i}", "").reward for i in range(8)} == {0.0, 1.0}
-    restart()
+    end_workers()
 
 
 def test_a_budget_is_a_share_of_the_card(monkeypatch):

@@ -15,9 +15,10 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Con
 
 from engines.model import whole_tensors
 from engines.prefix import inference
-from engines.rounding import dither_under_autocast, dithered
+from engines.rounding import dithered
 from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
+from trainer.autocast import dither_under_autocast
 from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs

@@ -15,6 +15,7 @@ outcomes.py       their results: Rollout, Outcomes
 micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `write_log_probs`
 policy.py         the policy as the loss sees it: log-probs of response tokens
 head.py           log-probs from hidden states, without all logits
+autocast.py       the forward pass in bfloat16, with weights rounded as in the engines
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
 offload.py        moments and reference in host memory: --offload

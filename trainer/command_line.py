@@ -24,7 +24,7 @@ from transformers import HfArgumentParser
 
 import brorl
 from engines.vllm import have_vllm
-from sandbox.jobs import printable
+from sandbox.messages import printable
 from trainer.data import read_spec
 from trainer.exits import Refusal, refusing
 from trainer.objectives import load_objective

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trainable
+from trainer.autocast import dither_under_autocast
 from trainer.head import MAX_LOGITS, chunked_logprobs
 from trainer.policy import Policy, recompute_layers
 from trainer.sharding import allocate_moments

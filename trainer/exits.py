@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import trainer
-from sandbox.jobs import printable
+from sandbox.messages import printable
 from verify import JudgeFailed, NotAReward
 
 

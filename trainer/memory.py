@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
-from engines.vllm import pool_bytes
+from engines.vllm import vllm_bytes
 from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs_of
 from trainer.settings import Config
 from trainer.sharding import fsdp_requested
@@ -46,7 +46,7 @@ def peak(device: torch.device) -> Peak:
     """
     if device.type != "cuda":
         return {"process": round(process_peak() / GIB, 3)}
-    pool = pool_bytes()
+    pool = vllm_bytes()
     found = {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
     taken = {name: round((x - pool) / GIB, 3) for name, x in found.items()}
     return taken | ({"vllm": round(pool / GIB, 3)} if pool else {})

@@ -10,7 +10,8 @@ from typing import Any
 
 from kinds.maths import last_box
 from sandbox import WeakSandbox
-from sandbox.jobs import Call, Program, printable
+from sandbox.jobs import Call, Program
+from sandbox.messages import printable
 from verify import Problem, Verdict, kind_of, run_jobs, shown, verdict_of
 
 LOG = logging.getLogger(__name__)

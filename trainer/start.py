@@ -18,11 +18,11 @@ from accelerate.utils import (
 from transformers.utils import logging
 
 import loss as L
-from engines.rounding import dither_under_autocast
 from engines.vllm import check_compiler
 from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
 from trainer.adapters import add_adapters, shared_copy, trainable
+from trainer.autocast import dither_under_autocast
 from trainer.data import Data, load
 from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
