@@ -23,8 +23,9 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, PretrainedConfig, Qwen2Config
+from transformers import AutoConfig, PretrainedConfig
 
+from tools.random_model import QWEN
 from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs, needs_of
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
@@ -35,21 +36,6 @@ from trainer.settings import Config
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
-
-
-def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool):
-    return Qwen2Config(
-        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, vocab_size=vocabulary, tie_word_embeddings=tied,
-    )  # fmt: skip
-
-
-QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the second
-    "0.5B": qwen(896, 4864, 24, 14, 2, 151_936, True),
-    "1.5B": qwen(1536, 8960, 28, 12, 2, 151_936, True),
-    "3B": qwen(2048, 11_008, 36, 16, 2, 151_936, True),
-    "7B": qwen(3584, 18_944, 28, 28, 4, 152_064, False),
-}
 
 
 # --------------------------------------------------------------------------------------------------------- the fit
