@@ -14,7 +14,7 @@ and 512 at a learning rate of 0, so no weight changes, and measures
 
 The mean gradient of all steps that fit into the same time has the noise (V_b + V_w / (N - 1)) t(N). tools/noise_law.py
 derives it, and estimates V_w / V_b from half-groups. All this holds before whitening and clipping, for the policy as
-it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_b / V_w is the smallest is
+it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_w / V_b is the smallest is
 advised.
 """
 
@@ -214,7 +214,7 @@ def kept_share(steps: list[Step], n: int) -> float:
 
 
 def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
-    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_b / V_w may be."""
+    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_w / V_b may be."""
     measured = sorted({x.n for x in steps if not math.isnan(x.kept_s)})
     if not measured:
         raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
@@ -229,13 +229,13 @@ def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
         row["t"] = row["drawn_s"] + row["informative"] * row["kept_s"]
         row["seconds"] = row["t"] * b / max(row["informative"], 1e-9)
         row["measured_with"] = max((int(x.kept.sum()) for x in steps if x.n == n), default=0)
-    ratios = [1 / x for x in ratio.ends()]
+    ratios = (ratio.high, ratio.middle, ratio.low)
     noise = np.array([[noise_at_equal_time(n, x, row["t"]) for x in ratios] for n, row in table.items()])
     noise /= noise.min(0)  # (N, 3)
     best = [*table][int(noise.max(1).argmin())]
     for row, x in zip(table.values(), noise.tolist(), strict=True):
         row["noise"] = x
-    return {"best": best, "ratio": ratio._asdict(), "V_w / V_b": ratios[::-1], "table": table}
+    return {"best": best, "V_w / V_b": ratio._asdict(), "table": table}
 
 
 def digits(x: float) -> str:
@@ -245,14 +245,14 @@ def digits(x: float) -> str:
 
 def in_words(found: dict[str, Any], config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
-    b, ratio, best = config.prompts_per_step, found["ratio"], found["best"]
-    low, middle, high = found["V_w / V_b"]
+    b, ratio, best = config.prompts_per_step, found["V_w / V_b"], found["best"]
+    low, middle, high = ratio["low"], ratio["middle"], ratio["high"]
     heads = ["N", "informative", "seconds", "measured", *(f"at {digits(min(x, 1e5))}" for x in (high, middle, low))]
     lines = ["".join(f"{x:>12}" for x in heads)]
     for n, row in found["table"].items():
         cells = [n, f"{row['informative']:.0%}", digits(row["seconds"]), f"{row['measured_with'] or ''}"]
         lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
-    unmeasured = "" if ratio["inverse"] is not None else " (assumed: too few informative prompts)"
+    unmeasured = "" if ratio["measured"] else " (assumed: too few informative prompts)"
     near = [n for n, row in found["table"].items() if max(row["noise"]) <= 1.2]
     close = (
         f"Within 20% of the least: N = {', '.join(map(str, near))}."
