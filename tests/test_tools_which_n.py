@@ -73,8 +73,8 @@ def test_some_coordinates_give_the_products_of_all():
     """Makes impossible: coordinates of a few layers only, or products that shrink with their number."""
     policy, step = a_step(8, 64)
     found = []
-    for most in (which_n.MOST, 2**14):
-        with mock.patch.object(which_n, "MOST", most):
+    for most in (which_n.MOST_COORDINATES, 2**14):
+        with mock.patch.object(which_n, "MOST_COORDINATES", most):
             gradients = gradients_of(policy, temperature=1.0)
         found.append(torch.cat([gradients.halves(step, p) for p in range(8)]))
     assert len(found[1][0]) < 0.15 * sum(p.numel() for p in policy.parameters())
@@ -97,21 +97,21 @@ def test_the_share_of_informative_prompts_uses_every_large_group():
     steps = [made_step(8, [0, 4, 8], 1, 1), made_step(32, [1, 31, 0, 32], 1, 1)]
     chance = 1 - brorl.pass_at_k_estimate(32, 31, 8)  # a group of 8 without the one other rollout: 24 / 32
     assert chance == 0 and brorl.pass_at_k_estimate(32, 1, 8) == pytest.approx(8 / 32)
-    assert which_n.kept_share(steps, 32) == pytest.approx(0.5)
-    assert which_n.kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
+    assert which_n.mean_kept_share(steps, 32) == pytest.approx(0.5)
+    assert which_n.mean_kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
 
 
 def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
     """Makes impossible: a large N whose only step allocates memory, or more prompts than fit the time twice."""
     clock, sizes = [0.0], []
 
-    def make_step(n, b, *others):
+    def timed_step(n, b, *others):
         seen = n in [size for size, _ in sizes]
         sizes.append((n, b))
         clock[0] += n * b * (0.01 if seen else 0.02)
         return made_step(n, [1] * b, n * (0.01 if seen else 0.02), 0.001)
 
-    monkeypatch.setattr(which_n, "make_step", make_step)
+    monkeypatch.setattr(which_n, "timed_step", timed_step)
     monkeypatch.setattr(which_n, "seconds_of_an_optimizer_step", lambda *_: 0.0)
     setup = SimpleNamespace(run=SimpleNamespace(seconds=lambda: clock[0]))
     steps = which_n.make_steps(Config(prompts_per_step=32), None, setup, 400)
@@ -136,6 +136,12 @@ def test_the_answer_has_the_smallest_worst_case_by_hand():
     noise /= noise.min(0)
     np.testing.assert_allclose([x["noise"] for x in found["table"].values()], noise)
     assert found["best"] == [*found["table"]][int(noise.max(1).argmin())]
+    said = which_n.in_words(found | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32))
+    assert found["left_out"] == [512] and "prompts: N = 512.\nSo no N above 128 can be advised.\n" in said
+    whole = which_n.answer([*steps, made_step(512, [1, 511], 64, 128)], Ratio(40, 50, 60, True, 10, 10), 32)
+    assert whole["left_out"] == [] and "Not measured" not in which_n.in_words(
+        whole | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- whole reports
