@@ -84,7 +84,8 @@ def check(folder: Path, card_gib: float | None = None) -> str:
     if any("process" in taken for taken in measured.values()):
         c.offload = False  # without a card, moments and reference stay in the memory of the process
     cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
-    model = AutoConfig.from_pretrained(c.model)
+    with refusing("--check: "):
+        model = AutoConfig.from_pretrained(c.model)
 
     def count(tokens: int, on: bool, lora_rank: int) -> Count:
         return count_update(model, tokens, c.precision == "bfloat16", on, lora_rank)
