@@ -7,7 +7,7 @@ speed             compares the speed of parts with the plain way
 ttest             the paper's paired t-test of two evaluations
 experiments       runs, continues and draws the experiments of docs/evidence/*.toml
 smollm            writes SmolLM2 and its problems
-gpu_day.sh        (bash tools/gpu_day.sh) tests, benchmarks and runs on a GPU, with the next three and others above
+gpu_day.sh        bash tools/gpu_day.sh: tests, benchmarks and runs on a GPU. It calls fit, smollm and the next three
 random_model      writes a random model, its problems and rewards
 vllm_seeds        the cost of a seed for each rollout in vLLM
 gpu_day           its versions, its budget of memory, its table of runs
