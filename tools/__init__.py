@@ -1,4 +1,4 @@
-"""Commands beside train.py, each `python -m tools.NAME`, and modules that only commands import.
+"""Commands beside train.py, each `python -m tools.NAME`, and the parts that they are made of.
 
 command           what it does
 which_n           how many rollouts per prompt?
