@@ -17,7 +17,7 @@ from scipy import stats
 import train
 from tiny import exact
 from tools import experiments, plans
-from tools.comparison import table
+from tools.comparison import report
 from tools.plans import counted, plan_of, runs_of, small, value_of, varied, wanted
 from trainer.command_line import read_settings
 from trainer.exits import Refusal
@@ -111,7 +111,12 @@ def test_a_seed_that_chooses_is_not_counted_and_another_arm_takes_the_value(evid
 def test_a_wrong_command_is_refused_before_any_run(evidence, tmp_path):
     """Makes impossible: a run with {policy} as its model, a path that is ignored, a folder that is not there."""
     policy, lack = f"policy={tmp_path}", "policy=FILE"
-    for words, named in (([], lack), ([policy, "x=."], lack)):
+    for words, named in (
+        ([], lack),
+        ([policy, "x=."], lack),
+        ([policy, "jobs=two"], "jobs=two"),
+        ([policy, "jobs=0"], "jobs=0"),
+    ):
         with pytest.raises(Refusal, match=named):
             experiments.main(["run", "one", *words])
     with pytest.raises(Refusal, match="choose from one"):
@@ -160,7 +165,7 @@ def test_a_ratio_is_judged_on_logarithms_at_the_end_of_the_shorter_arm(evidence)
     for row in some:
         if row["arm"] == "c":
             row["samples"] /= 2  # c ends after 200 samples: a has half of its gain there
-    said = table(plan_of("one"), some)
+    said = report(plan_of("one"), some)
     a, c = np.log([0.2 + (x - 0.2) / 2 for x in (0.501, 0.502)]), np.log([0.301, 0.302])
     ends = stats.ttest_ind(a, c, equal_var=False).confidence_interval(0.95)
     low, middle, high = np.exp([ends.low, a.mean() - c.mean(), ends.high])
@@ -172,9 +177,9 @@ def test_a_ratio_is_judged_on_logarithms_at_the_end_of_the_shorter_arm(evidence)
 def test_one_seed_is_undecided(evidence):
     """Makes impossible: a verdict without a spread."""
     (evidence / "one.toml").write_text(PLAN.replace('["a", "c", "score"]', '["b", "c", "score"]'))
-    said = table(small(plan_of("one")), rows(("b", "", 1), ("c", "", 1)))
+    said = report(small(plan_of("one")), rows(("b", "", 1), ("c", "", 1)))
     assert "+0.1000, one seed, undecided, inside the prediction" in said and "| b |  | 1 | 400 | 0.4010 |" in said
-    assert "not measured yet" in table(small(plan_of("one")), rows(("b", "", 1)))
+    assert "not measured yet" in report(small(plan_of("one")), rows(("b", "", 1)))
 
 
 # ------------------------------------------------------------------------------------------------------------- runs

@@ -6,18 +6,10 @@ from dataclasses import replace
 
 import pytest
 from helpers import lines
-from test_trainer_count import parameters
 
-from tools.fit import QWEN, check, flags
+from tools.fit import check, flags, main
 from trainer.count import Needs
 from trainer.exits import Refusal
-
-
-def test_the_weights_of_qwen_are_the_published_ones():
-    """Makes impossible: a table for other models than it names."""
-    millions = {name: parameters(config) / 1e6 for name, config in QWEN.items()}
-    published = {"0.5B": 494, "1.5B": 1544, "3B": 3086, "7B": 7616}
-    assert millions == {name: pytest.approx(x, abs=1) for name, x in published.items()}
 
 
 @pytest.mark.parametrize(
@@ -57,3 +49,14 @@ def test_a_run_beside_its_prediction(finished, tmp_path):
     for path, reason in ((tmp_path / "card", "has no memory"), (tmp_path, "config.json")):
         with pytest.raises(Refusal, match=f"--check: .*{reason}"):
             check(path)
+
+
+def test_flags_that_the_check_would_ignore_are_refused(finished, tmp_path, capsys):
+    """Makes impossible: a check of other settings than the user typed; a traceback for a model that is not there."""
+    folder = str(finished / "run")
+    with pytest.raises(Refusal, match="leave out --model and --offload"):
+        main(["--check", folder, "--gib", "80", "--model", "M", "--offload"])
+    main(["--check", folder, "--gib", "80"])
+    assert capsys.readouterr().out.startswith(f"{folder}: GiB")
+    with pytest.raises(Refusal, match="--model: "):
+        main(["--model", str(tmp_path / "none")])

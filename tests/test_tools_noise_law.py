@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tools.noise_law import FEW, Ratio, best_n, kept_share, noise_at_equal_cost, ratio_of
+from tools.noise_law import FEW, best_n, kept_share, noise_at_equal_cost, ratio_of
 
 RIGHT = torch.tensor([1.0, 0, 0], dtype=torch.float64)
 
@@ -49,9 +49,9 @@ def test_the_estimate_is_right_by_enumeration(n):
         centred, size, g2 = RIGHT - pi[0], score.square().sum(-1), slope.square().sum()
         within = (pi * centred.square() * size).sum() - g2
         variance.append(within / n + (g2 + pi[0] * (1 - pi[0]) * (pi * size).sum()) / (n * (n - 1)))
-    want = (float(g.square().sum(-1).mean()) - mean2) / float((n - 1) * torch.stack(variance).mean())
+    want = float((n - 1) * torch.stack(variance).mean()) / (float(g.square().sum(-1).mean()) - mean2)
     found = ratio_of(expected_gram(CASES, n), [2 * n] * 8, [])
-    assert found.inverse == pytest.approx(want, rel=1e-12) and found[2:] == (8, 8)
+    assert found.middle == pytest.approx(want, rel=1e-12) and found[3:] == (True, 8, 8)
 
 
 def simulated_groups(ratio, sizes, seed):
@@ -69,7 +69,7 @@ def test_dropped_groups_count_as_zero():
     padded = torch.zeros(30, 30, dtype=torch.float64)
     padded[:20, :20] = gram
     found, want = ratio_of(gram, [16] * 10, [16] * 5), ratio_of(padded, [16] * 15, [])
-    assert found[:2] == pytest.approx(want[:2], rel=1e-9) and (found.prompts, found.informative) == (15, 10)
+    assert found[:3] == pytest.approx(want[:3], rel=1e-9) and (found.prompts, found.informative) == (15, 10)
 
 
 @pytest.mark.parametrize(("ratio", "cost"), [(20, 0), (20, 16), (0.5, 3), (6000, 0)])
@@ -87,8 +87,8 @@ def test_the_interval_holds_the_known_ratio(ratio):
     """Makes impossible: an interval that is too narrow, or a bias by groups of two sizes: 100 simulated samples."""
     held, sizes = 0, [16] * 60 + [64] * 60
     for seed in range(100):
-        low, _, high = ratio_of(simulated_groups(ratio, sizes, seed), sizes, []).ends()
-        held += low <= 1 / ratio * 8 / 7 and 1 / ratio * 32 / 31 <= high  # V_w is (n - 1) / n of the simulated one
+        found = ratio_of(simulated_groups(ratio, sizes, seed), sizes, [])
+        held += found.low <= ratio * 31 / 32 and ratio * 7 / 8 <= found.high  # V_w is (n - 1) / n of the simulated one
     assert held >= 85
 
 
@@ -98,9 +98,9 @@ def test_without_a_measurement_the_usual_ratios_remain():
     unknown = ratio_of(torch.zeros(0, 0), [], []), ratio_of(simulated_groups(20, [16] * few, 0), [16] * few, [16] * 90)
     equal_halves = ratio_of(torch.ones(20, 20), [16] * 10, [])  # no V_w
     for ratio in (*unknown, equal_halves):
-        assert ratio.inverse is None and ratio.ends() == pytest.approx((1 / 2500, 1 / 100, 1 / 4))
-    low, middle, high = Ratio(-0.001, 0.002, 100, 100).ends()  # V_b may be 0
-    assert low == middle == 1e-9 and high == pytest.approx(0.00292)
+        assert not ratio.measured and ratio[:3] == pytest.approx((4, 100, 2500))
+    found = ratio_of(simulated_groups(1e6, [16] * 100, 0), [16] * 100, [])  # V_b may be 0: its estimate is below 0
+    assert found.measured and found.middle == found.high == pytest.approx(1e9) and 10 < found.low < 1000
 
 
 @pytest.mark.parametrize(("never", "always"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.2), (0.0, 1.0)])

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tools import speed
-from tools.speed import PARTS, Row, Sizes, compare, plain_log_probs
+from tools.speed import PARTS, Sizes, Speeds, compare, plain_log_probs
 from trainer.head import chunked_logprobs
 
-SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, rollouts=6, prompt=8)
+SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, generated=16, handed_over=16, rollouts=6, prompt=8)
 
 
 def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
@@ -28,7 +28,7 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
     row = compare("x", "things/s", 3, way("ours", [1, 2, 8], 16), way("plain", [2, 8, 8], 8))
     # ours 16, 8, 2 things/s; plain 4, 1, 1: ratios 4, 8, 2
     assert order == ["ours", "plain"] * 3
-    assert row == Row("x", 8, 1, "things/s", 4)
+    assert row == Speeds("x", 8, 1, "things/s", 4)
 
 
 @pytest.mark.parametrize("part", ["rollout", "hand_over", "shared_prompt"])

@@ -12,6 +12,7 @@ import torch
 from helpers import lines
 
 from tools import intervals, ttest
+from trainer.exits import Refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -102,10 +103,20 @@ def test_the_t_test_of_two_runs(finished, tmp_path, monkeypatch, capsys):
     ({}, {"problems": "another digest", "sources": {"large": 12}}, [], "--eval_data"),
     ({"eval_samples": 2}, {}, [], "--eval_samples"), ({"eval_temperature": 0.5}, {}, [], "--eval_temperature"),
     ({}, {}, ["--step", "7"], "step 7"), (None, {}, [], "config.json"),
+    ({}, {}, ["--step", *"012"], "--step takes one"),
 ])  # fmt: skip
 def test_what_does_not_pair_is_refused(config, last, arguments, named, finished, tmp_path, monkeypatch, capsys):
     """Makes impossible: scores of other problems, of other settings or of no evaluation subtracted from each other."""
     other = tmp_path if config is None else changed(finished / "run", tmp_path / "other", config, last)
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(Refusal, match=named):
         printed(monkeypatch, capsys, finished / "run", other, *arguments)
-    assert stop.value.code == 2 and named in capsys.readouterr().err
+
+
+def test_an_older_run_is_refused(finished, tmp_path):
+    """Makes impossible: a KeyError for a config.json without a setting of today."""
+    older = changed(finished / "run", tmp_path / "older")
+    config = json.loads((older / "config.json").read_text())
+    del config["eval_top_p"]
+    (older / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refusal, match="has no eval_top_p: older code made it"):
+        ttest.read(older, None)

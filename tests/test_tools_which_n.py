@@ -73,8 +73,8 @@ def test_some_coordinates_give_the_products_of_all():
     """Makes impossible: coordinates of a few layers only, or products that shrink with their number."""
     policy, step = a_step(8, 64)
     found = []
-    for most in (which_n.MOST, 2**14):
-        with mock.patch.object(which_n, "MOST", most):
+    for most in (which_n.MOST_COORDINATES, 2**14):
+        with mock.patch.object(which_n, "MOST_COORDINATES", most):
             gradients = gradients_of(policy, temperature=1.0)
         found.append(torch.cat([gradients.halves(step, p) for p in range(8)]))
     assert len(found[1][0]) < 0.15 * sum(p.numel() for p in policy.parameters())
@@ -97,21 +97,21 @@ def test_the_share_of_informative_prompts_uses_every_large_group():
     steps = [made_step(8, [0, 4, 8], 1, 1), made_step(32, [1, 31, 0, 32], 1, 1)]
     chance = 1 - brorl.pass_at_k_estimate(32, 31, 8)  # a group of 8 without the one other rollout: 24 / 32
     assert chance == 0 and brorl.pass_at_k_estimate(32, 1, 8) == pytest.approx(8 / 32)
-    assert which_n.kept_share(steps, 32) == pytest.approx(0.5)
-    assert which_n.kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
+    assert which_n.mean_kept_share(steps, 32) == pytest.approx(0.5)
+    assert which_n.mean_kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
 
 
 def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
     """Makes impossible: a large N whose only step allocates memory, or more prompts than fit the time twice."""
     clock, sizes = [0.0], []
 
-    def make_step(n, b, *others):
+    def timed_step(n, b, *others):
         seen = n in [size for size, _ in sizes]
         sizes.append((n, b))
         clock[0] += n * b * (0.01 if seen else 0.02)
         return made_step(n, [1] * b, n * (0.01 if seen else 0.02), 0.001)
 
-    monkeypatch.setattr(which_n, "make_step", make_step)
+    monkeypatch.setattr(which_n, "timed_step", timed_step)
     monkeypatch.setattr(which_n, "seconds_of_an_optimizer_step", lambda *_: 0.0)
     setup = SimpleNamespace(run=SimpleNamespace(seconds=lambda: clock[0]))
     steps = which_n.make_steps(Config(prompts_per_step=32), None, setup, 400)
@@ -124,7 +124,7 @@ def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
 def test_the_answer_has_the_smallest_worst_case_by_hand():
     """Makes impossible: an N that is best at one end of the interval and far from it at the other, a wrong t(N)."""
     steps = [made_step(n, [1, n - 1, 0, n], n / 8, n / 4) for n in (8, 32, 128)]
-    found = which_n.answer(steps, Ratio(1 / 50, 1 / 500, 10, 10), 32)
+    found = which_n.answer(steps, Ratio(40, 50, 60, True, 10, 10), 32)
     assert [*found["table"]] == [8, 16, 32, 64, 128]
     row = found["table"][32]
     assert row["t"] == pytest.approx(4 + row["informative"] * 8) and row["seconds"] == pytest.approx(
@@ -132,12 +132,16 @@ def test_the_answer_has_the_smallest_worst_case_by_hand():
     )
     sixteen = found["table"][16]  # a third of the way from 8 to 32
     assert sixteen["drawn_s"] == pytest.approx(2) and sixteen["kept_s"] == pytest.approx(4)
-    low, middle, high = found["V_w / V_b"]
-    assert middle == pytest.approx(50) and low < 50 < high
-    noise = np.array([[(1 + r / (n - 1)) * x["t"] for r in (high, middle, low)] for n, x in found["table"].items()])
+    noise = np.array([[(1 + r / (n - 1)) * x["t"] for r in (60, 50, 40)] for n, x in found["table"].items()])
     noise /= noise.min(0)
     np.testing.assert_allclose([x["noise"] for x in found["table"].values()], noise)
     assert found["best"] == [*found["table"]][int(noise.max(1).argmin())]
+    said = which_n.in_words(found | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32))
+    assert found["left_out"] == [512] and "prompts: N = 512.\nSo no N above 128 can be advised.\n" in said
+    whole = which_n.answer([*steps, made_step(512, [1, 511], 64, 128)], Ratio(40, 50, 60, True, 10, 10), 32)
+    assert whole["left_out"] == [] and "Not measured" not in which_n.in_words(
+        whole | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- whole reports
@@ -169,13 +173,13 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "--max_minutes" in said and max(map(len, said.partition("\nwrote")[0].splitlines())) <= 120
     assert f"--rollouts_per_prompt {found['best']} --prompts_per_step 12\n" in said
-    assert [*found["table"]] == [8, 16] and found["ratio"]["informative"] >= which_n.FEW
+    assert [*found["table"]] == [8, 16] and found["V_w / V_b"]["informative"] >= which_n.FEW
     for row in found["table"].values():
         assert row["seconds"] > 0 and 0 < row["informative"] <= 1 and row["measured_with"] >= 12
     assert min(row["noise"][1] for row in found["table"].values()) == 1
     written = json.loads((tmp_path / "look/which_n.json").read_text())
     again = look(tmp_path, "again", prompts_per_step=12)
-    assert written["ratio"] == found["ratio"] == again["ratio"]
+    assert written["V_w / V_b"] == found["V_w / V_b"] == again["V_w / V_b"]
 
 
 @pytest.mark.parametrize(
@@ -212,4 +216,4 @@ def test_two_processes_find_the_numbers_of_one(tmp_path):
     alone, together = found
     for n, row in alone["table"].items():
         assert together["table"][n]["informative"] == pytest.approx(row["informative"], abs=0.1), n
-    assert together["ratio"]["inverse"] == pytest.approx(alone["ratio"]["inverse"], rel=0.05)
+    assert together["V_w / V_b"]["middle"] == pytest.approx(alone["V_w / V_b"]["middle"], rel=0.05)

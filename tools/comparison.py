@@ -16,28 +16,28 @@ from tools.plans import Groups, Row, counted, runs_of, trials, value_of
 from trainer.pictures import common_legend, finish, panels
 
 
-def at(run: list[Row], axis: str, where: float, score: str) -> float:
+def at(run: list[Row], column: str, where: float, score: str) -> float:
     """A score where the run had spent `where`, by linear interpolation; nan after its end."""
     some = [row for row in run if row[score] != ""]
-    return float(np.interp(where, [r[axis] for r in some], [r[score] for r in some], right=math.nan))
+    return float(np.interp(where, [r[column] for r in some], [r[score] for r in some], right=math.nan))
 
 
-def end_of(runs: list[list[Row]], axis: str) -> float:
+def end_of(runs: list[list[Row]], column: str) -> float:
     """Where the shortest run ends."""
-    return min(run[-1][axis] for run in runs)
+    return min(run[-1][column] for run in runs)
 
 
 def compared(groups: Groups, x: dict) -> str:
     """Compare the arms of a prediction: the measured difference or ratio, and what these seeds detect."""
-    (a, b, score), axis, ratio = x["compare"], x["at"], x.get("ratio", False)
+    (a, b, score), column, ratio = x["compare"], x["at"], x.get("ratio", False)
     if a not in groups or b not in groups:
         return "not measured yet"
-    where = end_of(groups[a] + groups[b], axis)
-    own, other = ([at(run, axis, where, score) for run in groups[arm]] for arm in (a, b))
+    where = end_of(groups[a] + groups[b], column)
+    own, other = ([at(run, column, where, score) for run in groups[arm]] for arm in (a, b))
     w = welch(np.log(own), np.log(other)) if ratio else welch(own, other)
     difference, low, high, detects = (math.exp(y) if ratio else y for y in w)
     form = ".3f" if ratio else "+.4f"
-    words = f"{a} {'/' if ratio else '-'} {b} in {score} at {where:,.0f} {axis}: {difference:{form}}"
+    words = f"{a} {'/' if ratio else '-'} {b} in {score} at {where:,.0f} {column}: {difference:{form}}"
     inside = "inside" if x["between"][0] <= difference <= x["between"][1] else "outside"
     if math.isnan(low):
         return f"{words}, one seed, {w.word}, {inside} the prediction"
@@ -45,7 +45,7 @@ def compared(groups: Groups, x: dict) -> str:
     return f"{words} (95%: {low:{form}} to {high:{form}}), {w.word}, {inside} the prediction; {least}"
 
 
-def table(plan: dict, rows: list[Row]) -> str:
+def report(plan: dict, rows: list[Row]) -> str:
     """Markdown: the arms at equal samples, what tuning tried, and each prediction beside its measurement."""
     runs, groups = runs_of(rows), counted(plan, rows)
     text = f"{plan['question']}\n\n"

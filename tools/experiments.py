@@ -30,7 +30,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tools.comparison import draw, table
+from tools.comparison import draw, report
 from tools.plans import EVIDENCE, Key, Row, counted, plan_of, runs_of, small, wanted
 from trainer.exits import Refusal, explained
 from trainer.files import read_csv, read_lines, write_csv
@@ -42,13 +42,13 @@ TRAIN = "train.py"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "samples", "trained", "processor_seconds")
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
-LIBC = ctypes.CDLL(None)
+LIBC = ctypes.CDLL(None)  # for prctl, which is Linux only: elsewhere no run can start
 
 
 def folder_of(plan: dict, paths: dict[str, str]) -> Path:
     """The folder of the runs, named after the plan (without its comments and `try`) and all files of its paths.
 
-    Raises Refusal if a path is not given.
+    Every word of the plan counts, those of its question and claims too. Raises Refusal if a path is not given.
     """
     if {*paths} != {*plan["paths"]}:
         needed = " ".join(f"{x}=FILE" for x in plan["paths"])
@@ -65,7 +65,7 @@ def folder_of(plan: dict, paths: dict[str, str]) -> Path:
 
 
 def command(*words: object) -> None:
-    """Run a Python command, which the kernel kills when this program ends. Raises Refusal if it fails."""
+    """Run a Python command, which the kernel of Linux kills when this program ends. Raises Refusal if it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | os.environ, text=True, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -139,8 +139,8 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
 
 
 def show(plan: dict, rows: list[Row], path: Path) -> None:
-    """Print the table and draw the picture."""
-    print(table(plan, rows))
+    """Print the report and draw the picture."""
+    print(report(plan, rows))
     if counted(plan, rows):
         draw(plan, rows, path)
         print(f"wrote {path}")
@@ -153,11 +153,13 @@ def main(argv: list[str]) -> None:
             show(plan_of(name), read_csv(EVIDENCE / f"{name}.csv", TEXTS), EVIDENCE / f"{name}.png")
         case ["run" | "try" as what, name, *words] if all("=" in word for word in words):
             given, plan = dict(word.split("=", 1) for word in words), plan_of(name)
-            jobs = int(given.pop("jobs", 2))
+            jobs = given.pop("jobs", "2")
+            if not (jobs.isdecimal() and int(jobs)):
+                raise Refusal(f"jobs={jobs} is no number of runs at a time: use jobs=1 or jobs=2")
             plan = plan if what == "run" else small(plan)
             folder = folder_of(plan, given)
             out = EVIDENCE / f"{name}.csv" if what == "run" else folder / "try.csv"
-            show(plan, run(plan, given, folder, out, jobs), out.with_suffix(".png"))
+            show(plan, run(plan, given, folder, out, int(jobs)), out.with_suffix(".png"))
         case _:
             print(__doc__)
             raise Refusal("use one of the three commands above")

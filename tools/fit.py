@@ -23,8 +23,9 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, PretrainedConfig, Qwen2Config
+from transformers import AutoConfig, PretrainedConfig
 
+from tools.random_model import QWEN
 from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs, needs_of
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
@@ -35,21 +36,6 @@ from trainer.settings import Config
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
-
-
-def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool):
-    return Qwen2Config(
-        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, vocab_size=vocabulary, tie_word_embeddings=tied,
-    )  # fmt: skip
-
-
-QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the second
-    "0.5B": qwen(896, 4864, 24, 14, 2, 151_936, True),
-    "1.5B": qwen(1536, 8960, 28, 12, 2, 151_936, True),
-    "3B": qwen(2048, 11_008, 36, 16, 2, 151_936, True),
-    "7B": qwen(3584, 18_944, 28, 28, 4, 152_064, False),
-}
 
 
 # --------------------------------------------------------------------------------------------------------- the fit
@@ -95,22 +81,23 @@ def check(folder: Path, card_gib: float | None = None) -> str:
     c = Config(**{field.name: began[field.name] for field in dataclasses.fields(Config) if field.name in began})
     per_update = max((row.get("tokens", 0) for row in metrics), default=0) / (c.updates_per_step * began["processes"])
     c.max_tokens_per_micro_batch = max(64, min(c.max_tokens_per_micro_batch, int(per_update)))
-    if any("process" in peak for peak in measured.values()):
+    if any("process" in taken for taken in measured.values()):
         c.offload = False  # without a card, moments and reference stay in the memory of the process
     cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
-    model = AutoConfig.from_pretrained(c.model)
+    with refusing("--check: "):
+        model = AutoConfig.from_pretrained(c.model)
 
     def count(tokens: int, on: bool, lora_rank: int) -> Count:
         return count_update(model, tokens, c.precision == "bfloat16", on, lora_rank)
 
     n = needs_of(c, model, cards, began["processes"], count)
 
-    names = [*dict.fromkeys(name for peak in measured.values() for name in peak if name != "vllm")]
+    names = [*dict.fromkeys(name for taken in measured.values() for name in taken if name != "vllm")]
     lines = [f"{folder}: GiB, micro-batches of {c.max_tokens_per_micro_batch:,} response tokens"]
     lines.append(f"{'stage':10}{'predicted':>11}" + "".join(f"{name:>11}" for name in names))
-    for stage, peak in measured.items():
+    for stage, taken in measured.items():
         predicted = n.stage(stage, c.max_tokens_per_micro_batch, c.gradient_checkpointing)
-        lines.append(f"{stage:10}{predicted:11.3f}" + "".join(f"{peak[name]:11.3f}" for name in names))
+        lines.append(f"{stage:10}{predicted:11.3f}" + "".join(f"{taken[name]:11.3f}" for name in names))
     if "process" in names:
         lines.append("predicted: the trainer alone. process: with Python, its libraries and the engine, and never less")
         lines.append("than in an earlier stage, because the peak of a process is not reset")
@@ -118,7 +105,7 @@ def check(folder: Path, card_gib: float | None = None) -> str:
         lines.append("predicted: the trainer alone; start, evaluate and roll_out also have the engine's working memory")
     if card_gib is None and torch.cuda.is_available():
         card_gib = torch.cuda.get_device_properties(0).total_memory / GIB
-    if held := max(peak.get("vllm", 0.0) for peak in measured.values()):
+    if held := max(taken.get("vllm", 0.0) for taken in measured.values()):
         share = f"{c.gpu_memory_utilization * card_gib:.2f}" if card_gib else "unknown: name --gib"
         lines.append(f"vLLM's weights and cache: {held:.2f}; its share of the card: {share}")
     return "\n".join(lines)
@@ -134,29 +121,33 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--check", type=Path, metavar="runs/NAME", help="a run that has ended; only --gib goes with it")
     args = parser.parse_args(argv)
     if args.check:
+        flags_of_count = ("model", "longest", "lora_rank", "offload")
+        if given := [f"--{x}" for x in flags_of_count if getattr(args, x) != parser.get_default(x)]:
+            raise Refusal(f"--check reads the settings of its run: leave out {' and '.join(given)}")
         print(check(args.check, args.gib))
         return
     if args.offload and args.lora_rank:
         raise Refusal("--offload saves nothing with --lora_rank: leave one of them out")
-    models = {Path(args.model).name: AutoConfig.from_pretrained(args.model)} if args.model else QWEN
-    cards = {f"{args.gib:g} GiB": args.gib} if args.gib else CARDS_GIB
+    with refusing("--model: "):
+        models = {Path(args.model).name: AutoConfig.from_pretrained(args.model)} if args.model else QWEN
+    card_sizes = {f"{args.gib:g} GiB": args.gib} if args.gib else CARDS_GIB
     found = {
-        (name, w): n
+        (name, cards): n
         for name, config in models.items()
-        for w, n in needs(config, every_size(config, args.lora_rank), args.offload).items()
+        for cards, n in needs(config, every_size(config, args.lora_rank), args.offload).items()
     }
 
     print("GiB on each card; activations for 1,000 tokens of a micro-batch, in brackets with --gradient_checkpointing")
     print(f"{'model':>20}    cards  weights  gradients  moments  reference    start   activations  vLLM's weights")
-    for (name, w), n in found.items():
+    for (name, cards), n in found.items():
         sizes = f"{n.weights:9.1f}{n.gradients:11.1f}{n.moments:9.1f}{n.reference:11.1f}{n.start:9.1f}"
         sizes += f"{n.activations:7.2f} ({n.checkpointed:.2f})"
-        print(f"{name[:20]:>20}{w:>9}{sizes}{n.engine:16.1f}")
+        print(f"{name[:20]:>20}{cards:>9}{sizes}{n.engine:16.1f}")
     print(f"\nFlags for up to {args.longest:,} tokens of prompt and response. {RESERVE_GIB:g} GiB of a card stay free,")
     print(f"and {GRAPHS_GIB:g} GiB for the CUDA graphs of a sleeping vLLM")
-    for (name, w), n in found.items():
-        for card, gib in cards.items():
-            print(f"{name[:20]:>20}{w:>9} x {card:7} {flags(n, gib, args.longest)}")
+    for (name, cards), n in found.items():
+        for card, gib in card_sizes.items():
+            print(f"{name[:20]:>20}{cards:>9} x {card:7} {flags(n, gib, args.longest)}")
 
 
 if __name__ == "__main__":

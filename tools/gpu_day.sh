@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What does this code do on my card? Every part ends alone, after at most ten minutes, with a line "part, exit, seconds".
+# What does this code do on my card? Every part ends alone, with a line "part, exit, seconds". A command of a part is
+# stopped after 590 seconds, and killed at 600 if it still runs. `peaks` has six commands, `smollm` three, other parts
+# have one.
 #
 #     bash tools/gpu_day.sh OUT                      all parts
-#     bash tools/gpu_day.sh OUT default vllm         some parts
+#     bash tools/gpu_day.sh OUT model vllm           some parts; big, peaks and vllm need OUT/model, which model makes
 #     TINY=1 bash tools/gpu_day.sh OUT               tiny sizes, which run on a CPU
 #
 #     tests      the tests of the loss, the engine, the rounding, the policy, the loop, --offload and --lora_rank
@@ -19,7 +21,11 @@ set -u
 out=$(realpath -m "${1:?name a folder for the results: bash tools/gpu_day.sh OUT}")
 smollm=$(realpath -m "${SMOLLM:-$out/smollm}")
 shift
-parts=${*:-tests default model big peaks vllm smollm two}
+known="tests default model big peaks vllm smollm two"
+parts=${*:-$known}
+for part in $parts; do
+    [[ " $known " = *" $part "* ]] || { echo "there is no part $part: choose from ${known// /, }" >&2 && exit 2; }
+done
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
 tiny=${TINY:-}
@@ -31,7 +37,7 @@ have_vllm=$(python -c "import importlib.util as util; print('yes' if util.find_s
 [ "$card_mib" ] || export ACCELERATE_USE_CPU=true # else two processes on a CPU do not find each other
 [ "$card_mib" ] || [ "$tiny" ] || { echo "no NVIDIA GPU here: TINY=1 runs tiny sizes on a CPU" && exit 2; }
 
-finish() { # PART EXIT SECONDS: the line of a part, in place of its last one
+record() { # PART EXIT SECONDS: the line of a part, in place of its last one
     touch "$out/parts.csv"
     sed -i "/^$1, /d" "$out/parts.csv"
     echo "$1, $2, $3" | tee -a "$out/parts.csv"
@@ -44,16 +50,17 @@ run() { # PART COMMAND...
     timeout -k 10 590 "$@" 2>&1 | tee "$out/$part.log" | tail -n 12
     status=${PIPESTATUS[0]}
     [ "$status" = 124 ] && echo "stopped after 590 seconds"
+    [ "$status" = 137 ] && echo "killed: after 600 seconds, or because the memory was full"
     [ "$status" = 0 ] || failed=1
-    finish "$part" "$status" $((SECONDS - began))
+    record "$part" "$status" $((SECONDS - began))
 }
 
 skip() { # PART REASON
     echo "== $1: skipped, $2"
-    finish "$1" "skipped: $2" 0
+    record "$1" "skipped: $2" 0
 }
 
-train() { # PART COMMAND... SETTINGS...: a run OUT/PART; it may be repeated. Its model and checkpoints may take 30 GB
+make_run() { # PART COMMAND... SETTINGS...: a run OUT/PART; it may be repeated. Its model and checkpoints may take 30 GB
     local part=$1
     shift
     rm -rf "${out:?}/$part"
@@ -64,7 +71,7 @@ train() { # PART COMMAND... SETTINGS...: a run OUT/PART; it may be repeated. Its
 on_model=(--model "$out/model" --rewards "$out/model/rewards.py" --data "$out/model/train.jsonl"
     --eval_data "$out/model/test.jsonl" --eval_every 0 --eval_problems 2 --eval_samples 2 --eval_max_response_tokens 8
     --learning_rate 1e-6 --updates_per_step 4)
-size=1.5B one=(python train.py)
+size=1.5B train_py=(python train.py)
 if [ "$tiny" ]; then
     size=tiny
     small=(--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 4 --eval_problems 16 --eval_samples 4)
@@ -77,15 +84,16 @@ for part in $parts; do
                 tests/test_train.py tests/test_trainer_offload.py tests/test_trainer_adapters.py)
             [ "$tiny" ] && files=(tests/test_loss.py -k by_hand)
             run tests python -m pytest -q "${files[@]}" ;;
-        default) train default "${one[@]}" ${tiny:+"${small[@]}"} ;;
+        default) make_run default "${train_py[@]}" ${tiny:+"${small[@]}"} ;;
         model)
             rm -rf "${out:?}/model"
-            run model python -m tools.gpu_day model "$out/model" --size $size ;;
+            run model python -m tools.random_model "$out/model" --size $size ;;
         big)
             if [ ! "$have_vllm" ]; then skip big "vLLM is not installed"; continue; fi
             step=(--rollouts_per_prompt 512 --prompts_per_step 2 --max_response_tokens 256 --max_steps 2)
             [ "$tiny" ] && step=(--rollouts_per_prompt 16 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
-            train big "${one[@]}" --engine vllm "${on_model[@]}" "${step[@]}" --max_tokens_per_micro_batch 8192 ;;
+            step+=(--engine vllm --max_tokens_per_micro_batch 8192)
+            make_run big "${train_py[@]}" "${on_model[@]}" "${step[@]}" ;;
         peaks)
             step=(--rollouts_per_prompt 16 --prompts_per_step 8 --max_response_tokens 512 --max_steps 1)
             [ "$tiny" ] && step=(--rollouts_per_prompt 8 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
@@ -102,27 +110,27 @@ for part in $parts; do
                     skip "peak$budget" "the card has $card_mib MiB"
                     continue
                 fi
-                train "peak$budget" python -m tools.gpu_day train $gib "${on_model[@]}" "${step[@]}" "${flags[@]}"
+                step_within=(python -m tools.gpu_day train_within $gib "${on_model[@]}" "${step[@]}" "${flags[@]}")
+                make_run "peak$budget" "${step_within[@]}"
                 run "peak${budget}_check" python -m tools.fit --check "$out/peak$budget" --gib $gib
             done ;;
         vllm)
             if [ ! "$have_vllm" ]; then skip vllm "vLLM is not installed"; continue; fi
-            run vllm python -m tools.gpu_day vllm "$out/model" --size $size ;;
+            run vllm python -m tools.vllm_seeds "$out/model" --size $size ;;
         smollm)
             settings=()
             if [ ! "$tiny" ]; then
                 [ -d "$smollm" ] || run smollm_folder python -m tools.smollm "$smollm"
                 settings=(--model "$smollm" --data "$smollm/largest.jsonl" --eval_data "$smollm/largest_test.jsonl")
             fi
-            train smollm_torch "${one[@]}" --engine torch "${settings[@]}" ${tiny:+"${small[@]}"}
+            make_run smollm_torch "${train_py[@]}" --engine torch "${settings[@]}" ${tiny:+"${small[@]}"}
             if [ ! "$have_vllm" ]; then skip smollm_vllm "vLLM is not installed"; continue; fi
-            train smollm_vllm "${one[@]}" --engine vllm "${settings[@]}" ${tiny:+"${small[@]}"} ;;
+            make_run smollm_vllm "${train_py[@]}" --engine vllm "${settings[@]}" ${tiny:+"${small[@]}"} ;;
         two)
             if [ "$card_mib" ] && [ "$cards" -lt 2 ]; then skip two "there is one card"; continue; fi
             step=(--max_steps 1)
             [ "$tiny" ] && step=("${small[@]}")
-            train two python -m torch.distributed.run --standalone --nproc_per_node 2 train.py "${step[@]}" ;;
-        *) echo "no part $part: tests, default, model, big, peaks, vllm, smollm, two" && exit 2 ;;
+            make_run two python -m torch.distributed.run --standalone --nproc_per_node 2 train.py "${step[@]}" ;;
     esac
 done
 

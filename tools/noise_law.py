@@ -10,7 +10,7 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
     name here   symbol       meaning
     between     V_b          E|g_x|² - |E g_x|², g_x = ∇p_x of prompt x: how much prompts differ
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
-    ratio       V_w / V_b    measured as V_b / V_w with its standard error
+    ratio       V_w / V_b    its interval is the inverse of that of V_b / V_w, since V_b may be estimated as 0 or less
     kept        K_N          P(0 < #correct < N), mean over prompts: the share of informative prompts
     seconds     t(N)         seconds of a step, divided by the prompts that it draws
 
@@ -87,30 +87,27 @@ def kept_share(correct: Sequence[int], n: int, size: int) -> float:
 
 
 class Ratio(NamedTuple):
-    """The estimate of V_b / V_w and its standard error; None for both if it was not measured."""
+    """The estimate of V_w / V_b with its 95% interval; the prior if it was not measured. All three are positive."""
 
-    inverse: float | None
-    error: float | None
+    low: float
+    middle: float
+    high: float
+    measured: bool
     prompts: int
     informative: int
 
-    def ends(self) -> tuple[float, float, float]:
-        """V_b / V_w: the lower end of its 95% interval, the estimate, the upper end. All are positive."""
-        if self.inverse is None or self.error is None:
-            return 1 / (USUAL * SPREAD**2), 1 / USUAL, SPREAD**2 / USUAL
-        low, high = self.inverse - 1.96 * self.error, self.inverse + 1.96 * self.error
-        return max(low, 1e-9), max(self.inverse, 1e-9), max(high, 1e-9)
-
 
 def ratio_of(gram: Tensor, sizes: list[int], dropped: list[int]) -> Ratio:
-    """Estimate V_b / V_w from half-groups. A prompt weighs as much as its rollouts; jackknife over prompts.
+    """Estimate V_w / V_b from half-groups. A prompt weighs as much as its rollouts.
 
     gram: (2M, 2M) inner products of the half-groups 2x and 2x + 1 of each informative prompt x. sizes, dropped: N of
     each informative, of each other prompt. V_b and V_w are estimated without bias but for the term that the law omits.
+    The interval is that of V_b / V_w, by a jackknife over prompts, inverted. Each end is at most 1e9.
     """
     prompts, m = len(sizes) + len(dropped), len(sizes)
+    unknown = Ratio(USUAL / SPREAD**2, USUAL, USUAL * SPREAD**2, False, prompts, m)
     if m < FEW:
-        return Ratio(None, None, prompts, m)
+        return unknown
     pairs, (w, rest) = gram.double().view(m, 2, m, 2), (torch.tensor(x).double() for x in (sizes, dropped))
     halves = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
     product, squares = halves[0, 1], (halves[0, 0] + halves[1, 1]) / 2  # E = |g_x|²; |h|²
@@ -127,5 +124,7 @@ def ratio_of(gram: Tensor, sizes: list[int], dropped: list[int]) -> Ratio:
     of_rest = [rest, rest.square(), *(torch.zeros_like(rest) for _ in range(3))]
     without = inverse(*(s - torch.cat([x, y]) for s, x, y in zip(sums, of_each, of_rest, strict=True)))
     if sums[2] <= 0:
-        return Ratio(None, None, prompts, m)
-    return Ratio(float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0))), prompts, m)
+        return unknown
+    estimate, error = float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0)))
+    low, middle, high = (1 / max(x, 1e-9) for x in (estimate + 1.96 * error, estimate, estimate - 1.96 * error))
+    return Ratio(low, middle, high, True, prompts, m)

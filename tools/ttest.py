@@ -19,6 +19,7 @@ import numpy as np
 from scipy import stats
 
 from tools.intervals import interval
+from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
 
 SETTINGS = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_response_tokens", "verify_timeout")
@@ -53,25 +54,28 @@ def paired_t_test(a, b) -> PairedTTest:
 
 
 def read(folder: Path, step: int | None) -> dict:
-    """Read the evaluation after `step` (None: the last) and the settings of its sampling. Raises ValueError."""
+    """Read the evaluation after `step` (None: the last) and the settings of its sampling. Raises Refusal."""
     for name in ("config.json", "eval.jsonl"):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}: name the folder of a run, or score a model with --eval_only")
-    config = json.loads((folder / "config.json").read_text())
-    rows = {row["step"]: row for row in read_lines(folder / "eval.jsonl")}
+            raise Refusal(f"{folder} has no {name}: name the folder of a run, or score a model with --eval_only")
+    with refusing(f"{folder}: "):
+        config = json.loads((folder / "config.json").read_text())
+        rows = {row["step"]: row for row in read_lines(folder / "eval.jsonl")}
+    if missing := [name for name in SETTINGS if name not in config]:
+        raise Refusal(f"{folder}/config.json has no {', '.join(missing)}: older code made it; evaluate its model again")
     step = max(rows, default=0) if step is None else step
     if step not in rows:
-        raise ValueError(f"{folder} was not evaluated at step {step}, but at {', '.join(map(str, sorted(rows)))}")
+        raise Refusal(f"{folder} was not evaluated at step {step}, but at {', '.join(map(str, sorted(rows)))}")
     return rows[step] | {"settings": {name: config[name] for name in SETTINGS}}
 
 
 def compare(a: dict, b: dict) -> PairedTTest:
-    """Test two evaluations from `read`. Raises ValueError if they do not pair."""
+    """Test two evaluations from `read`. Raises Refusal if they do not pair."""
     if a["problems"] != b["problems"]:
-        raise ValueError("the runs were evaluated on different problems: a paired test needs the same --eval_data")
+        raise Refusal("the runs were evaluated on different problems: a paired test needs the same --eval_data")
     if differs := [name for name in SETTINGS if a["settings"][name] != b["settings"][name]]:
         values = "; ".join(f"--{name}: {a['settings'][name]} and {b['settings'][name]}" for name in differs)
-        raise ValueError(f"the runs were evaluated with different settings, {values}: evaluate one of them again")
+        raise Refusal(f"the runs were evaluated with different settings, {values}: evaluate one of them again")
     return paired_t_test(*(np.array(x["correct"]) / x["k"] for x in (a, b)))
 
 
@@ -82,11 +86,10 @@ def main() -> None:
     parser.add_argument("--step", type=int, nargs="+", help="one step, or one for each run (default: the last)")
     args = parser.parse_args()
     steps = args.step or [None]
-    try:
-        a, b = read(args.a, steps[0]), read(args.b, steps[-1])
-        test = compare(a, b)
-    except ValueError as mistake:
-        parser.exit(2, f"ttest.py: {mistake}\n")
+    if len(steps) > 2:
+        raise Refusal(f"--step takes one step, or one for each of the two runs, and not {len(steps)}")
+    a, b = read(args.a, steps[0]), read(args.b, steps[-1])
+    test = compare(a, b)
     rows = [f"{name}: {folder}, step {x['step']:<8} pass@1 {np.mean(x['correct']) / x['k']:.4f}"
             for name, folder, x in (("A", args.a, a), ("B", args.b, b))]  # fmt: skip
     print(f"""\
@@ -101,4 +104,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2):
+        main()

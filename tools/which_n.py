@@ -14,7 +14,7 @@ and 512 at a learning rate of 0, so no weight changes, and measures
 
 The mean gradient of all steps that fit into the same time has the noise (V_b + V_w / (N - 1)) t(N). tools/noise_law.py
 derives it, and estimates V_w / V_b from half-groups. All this holds before whitening and clipping, for the policy as
-it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_b / V_w is the smallest is
+it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_w / V_b is the smallest is
 advised.
 """
 
@@ -43,8 +43,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import train
-from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
-from tools.noise_law import kept_share as share_of
+from tools.noise_law import FEW, Ratio, kept_share, noise_at_equal_time, ratio_of
 from trainer.adapters import trainable
 from trainer.command_line import read_settings
 from trainer.exits import Refusal, explained
@@ -62,8 +61,8 @@ MEASURED = (8, 32, 128, 512)  # N of the steps
 SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table
 REPEATS = 3  # steps of each N, the first of which is not timed. A third is made if a step takes under 1/20 of the time
 STEPS_SHARE = 0.6  # of the time for steps; the rest is for gradients
-LEAST = 16  # rollouts of a group whose gradients are taken
-MOST = 2**17  # coordinates of the gradient
+LEAST_ROLLOUTS = 16  # rollouts of a group whose gradients are taken
+MOST_COORDINATES = 2**17  # coordinates of the gradient
 
 
 class Step(NamedTuple):
@@ -77,7 +76,7 @@ class Step(NamedTuple):
     kept_s: float  # seconds of `score` and `update` for each kept prompt of a step with B; nan too without one
 
 
-def make_step(
+def timed_step(
     n: int, b: int, optimizer_s: float, config: Config, accelerator: Accelerator, setup: Setup
 ) -> Step:  # fmt: skip
     """Make a step of train.py with N = n and b prompts. The learning rate is 0."""
@@ -107,7 +106,7 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
     run, b, steps, cost = setup.run, config.prompts_per_step, list[Step](), dict[int, float]()
     optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
     ends, began = run.seconds() + seconds, run.seconds()
-    make_step(MEASURED[0], 1, optimizer_s, config, accelerator, setup)  # slow: everything happens for the first time
+    timed_step(MEASURED[0], 1, optimizer_s, config, accelerator, setup)  # slow: everything happens for the first time
     expected = run.seconds() - began  # seconds of a kept prompt
     for i, n in enumerate(tqdm(MEASURED, desc="steps", unit="N", leave=False, disable=None)):
         left = ends - run.seconds()
@@ -116,7 +115,7 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
         prompts = max(1, min(b, int(left / (len(MEASURED) - i) / (2 * expected))))
         for repeat in range(REPEATS):
             began = run.seconds()
-            step = make_step(n, prompts, optimizer_s, config, accelerator, setup)
+            step = timed_step(n, prompts, optimizer_s, config, accelerator, setup)
             took = run.seconds() - began
             steps.append(step if repeat else step._replace(drawn_s=math.nan, kept_s=math.nan))
             if repeat and took > seconds / 20:
@@ -149,7 +148,7 @@ class Gradients:
 
     def __init__(self, config: Config, accelerator: Accelerator, setup: Setup):
         self.config, self.accelerator, self.policy, self.wrapped = config, accelerator, setup.policy, setup.wrapped
-        self.every = max(1.0, sum(p.numel() for p in trainable(setup.policy)) / MOST)
+        self.every = max(1.0, sum(p.numel() for p in trainable(setup.policy)) / MOST_COORDINATES)
 
     def halves(self, step: Step, p: int) -> Tensor:
         """h_0 and h_1 of a prompt of the step, (2, coordinates): of its even and of its odd rollouts."""
@@ -172,11 +171,11 @@ class Gradients:
                 loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
                 (loss * self.accelerator.num_processes).backward()
-        slopes = [self.some(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
+        slopes = [self.coordinates(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
         self.wrapped.zero_grad()
         return torch.cat(slopes).cpu()
 
-    def some(self, number: int, gradient: Tensor) -> Tensor:
+    def coordinates(self, number: int, gradient: Tensor) -> Tensor:
         """Draw coordinates of the gradient of weight `number`, scaled so that inner products stay unbiased."""
         slope = gradient.flatten().float()
         size, count = len(slope), math.ceil(len(slope) / self.every)
@@ -190,7 +189,7 @@ def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, s
     """Take the gradients of the steps' prompts in turn, one of each step, until the time is over."""
     gradients, halves = Gradients(config, accelerator, setup), list[Tensor]()
     sizes, dropped = list[int](), list[int]()
-    large = [step for step in steps if step.n >= LEAST]
+    large = [step for step in steps if step.n >= LEAST_ROLLOUTS]
     most = max((len(x.kept) for x in large), default=0)
     turns = [(x, p) for p in range(most) for x in large if p < len(x.kept)]
     for step, p in tqdm(turns, desc="gradients", unit="prompt", leave=False, disable=None):
@@ -206,21 +205,21 @@ def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, s
 # -------------------------------------------------------------------------------------------------------- the answer
 
 
-def kept_share(steps: list[Step], n: int) -> float:
+def mean_kept_share(steps: list[Step], n: int) -> float:
     """K_N, without bias, from all prompts with at least n rollouts."""
-    return float(
-        np.mean([share_of([c], x.n, n) for x in steps if x.n >= n for c in x.outcomes.correct.sum(-1).tolist()])
-    )
+    large = [step for step in steps if step.n >= n]
+    shares = [kept_share([correct], x.n, n) for x in large for correct in x.outcomes.correct.sum(-1).tolist()]
+    return float(np.mean(shares))
 
 
 def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
-    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_b / V_w may be."""
+    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_w / V_b may be."""
     measured = sorted({x.n for x in steps if not math.isnan(x.kept_s)})
     if not measured:
         raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
     if len(measured) == 1:
         raise Refusal(f"the time was over after N = {measured[0]}: a longer --max_minutes can compare it with others")
-    table = {n: {"informative": kept_share(steps, n)} for n in SIZES if measured[0] <= n <= measured[-1]}
+    table = {n: {"informative": mean_kept_share(steps, n)} for n in SIZES if measured[0] <= n <= measured[-1]}
     for name in ("drawn_s", "kept_s"):
         means = [np.nanmean([getattr(x, name) for x in steps if x.n == n]) for n in measured]
         for n, row in table.items():
@@ -229,30 +228,36 @@ def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
         row["t"] = row["drawn_s"] + row["informative"] * row["kept_s"]
         row["seconds"] = row["t"] * b / max(row["informative"], 1e-9)
         row["measured_with"] = max((int(x.kept.sum()) for x in steps if x.n == n), default=0)
-    ratios = [1 / x for x in ratio.ends()]
+    ratios = (ratio.high, ratio.middle, ratio.low)
     noise = np.array([[noise_at_equal_time(n, x, row["t"]) for x in ratios] for n, row in table.items()])
     noise /= noise.min(0)  # (N, 3)
     best = [*table][int(noise.max(1).argmin())]
     for row, x in zip(table.values(), noise.tolist(), strict=True):
         row["noise"] = x
-    return {"best": best, "ratio": ratio._asdict(), "V_w / V_b": ratios[::-1], "table": table}
+    left_out = [n for n in MEASURED if n > measured[-1]]
+    return {"best": best, "left_out": left_out, "V_w / V_b": ratio._asdict(), "table": table}
 
 
-def digits(x: float) -> str:
+def two_digits(x: float) -> str:
     """Write a number with two digits and without a power of ten: 0.25, 2.3, 18, 120, 1,700."""
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
 def in_words(found: dict[str, Any], config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
-    b, ratio, best = config.prompts_per_step, found["ratio"], found["best"]
-    low, middle, high = found["V_w / V_b"]
-    heads = ["N", "informative", "seconds", "measured", *(f"at {digits(min(x, 1e5))}" for x in (high, middle, low))]
+    b, ratio, best = config.prompts_per_step, found["V_w / V_b"], found["best"]
+    low, middle, high = ratio["low"], ratio["middle"], ratio["high"]
+    heads = ["N", "informative", "seconds", "measured", *(f"at {two_digits(min(x, 1e5))}" for x in (high, middle, low))]
     lines = ["".join(f"{x:>12}" for x in heads)]
     for n, row in found["table"].items():
-        cells = [n, f"{row['informative']:.0%}", digits(row["seconds"]), f"{row['measured_with'] or ''}"]
+        cells = [n, f"{row['informative']:.0%}", two_digits(row["seconds"]), f"{row['measured_with'] or ''}"]
         lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
-    unmeasured = "" if ratio["inverse"] is not None else " (assumed: too few informative prompts)"
+    if found["left_out"]:
+        sizes = ", ".join(map(str, found["left_out"]))
+        lines.append(f"Not measured, for lack of time or of informative prompts: N = {sizes}.")
+        lines.append(f"So no N above {max(found['table'])} can be advised.")
+    upper_end = two_digits(high) if high < 1e6 else "any"
+    unmeasured = "" if ratio["measured"] else " (assumed: too few informative prompts)"
     near = [n for n, row in found["table"].items() if max(row["noise"]) <= 1.2]
     close = (
         f"Within 20% of the least: N = {', '.join(map(str, near))}."
@@ -263,7 +268,7 @@ def in_words(found: dict[str, Any], config: Config) -> str:
     )
     return f"""
 {found["model"]}: {ratio["prompts"]} prompts, {ratio["informative"]} informative, {found["minutes"]:.1f} minutes
-V_w / V_b = {digits(min(middle, 1e5))}, 95%: {digits(low)} to {digits(high) if high < 1e6 else "any"}{unmeasured}
+V_w / V_b = {two_digits(min(middle, 1e5))}, 95%: {two_digits(low)} to {upper_end}{unmeasured}
 
 Seconds of a step that keeps B = {b}, how many kept prompts a step of this N
 was measured with, and noise in equal time over the least, for three V_w / V_b

@@ -1,0 +1,119 @@
+"""What does a seed for each rollout cost vLLM? Its tokens/s in two ways to repeat a call; seconds of sync, sleep, wake.
+
+    python -m tools.vllm_seeds FOLDER [--size tiny]     FOLDER and size: of tools/random_model.py
+
+    seeded      a seed for each rollout, as rollout.VLLMEngine does
+    unseeded    torch's generator, set once before `generate`
+
+Both ways take turns. The rates are medians over the turns, and the ratio is the median of the ratios of the turns.
+"repeats: yes" means that equal calls drew equal responses.
+"""
+
+from __future__ import annotations
+
+import trainer
+
+if __name__ == "__main__":
+    trainer.prepare()  # sets environment variables that torch reads when it is imported
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import rollout
+from engines.vllm import sampling_params
+from rollout import Engine, Request, Sampling, VLLMEngine
+from tools.gpu_day import table
+from tools.random_model import SHAPES
+from tools.speed import compare
+from trainer.count import GIB
+from trainer.exits import Refusal, explained
+from trainer.files import read_lines
+
+
+def unseeded(n: int, seed: int, sampling: Sampling) -> Any:
+    """vLLM draws with torch's generator if a request has no seed."""
+    found = sampling_params(n, seed, sampling)
+    found.seed = None
+    return found
+
+
+class RepeatedCall:
+    """A call of an engine with one of two sampling parameters, and what it drew each time."""
+
+    def __init__(self, engine: Engine, requests: list[Request], sampling: Sampling, params: Callable):
+        self.engine, self.requests, self.sampling, self.params = engine, requests, sampling, params
+        self.drawn: list[list[list[list[int]]]] = []  # of each time: the responses to each prompt
+
+    def __call__(self) -> int:
+        """Make the call. Returns the number of tokens that it drew."""
+        torch.manual_seed(0)
+        with mock.patch.object(rollout, "sampling_params", self.params):
+            groups = dict(self.engine.generate(self.requests, self.sampling))
+        self.drawn.append([groups[i].responses for i in range(len(self.requests))])
+        return sum(len(response) for group in self.drawn[-1] for response in group)
+
+    def repeats(self) -> str:
+        return "yes" if all(x == self.drawn[0] for x in self.drawn) else "no"
+
+
+def compare_ways(engine: Engine, requests: list[Request], sampling: Sampling, turns: int) -> list[Any]:
+    """Return a row of the table: N, tokens/s of both ways, their ratio, whether each repeats. All requests have N."""
+    seeded, free = (RepeatedCall(engine, requests, sampling, way) for way in (sampling_params, unseeded))
+    seeded()  # warms up
+    found = compare("", "tokens/s", turns, seeded, free)
+    return [requests[0].n, found.ours, found.plain, found.ratio, seeded.repeats(), free.repeats()]
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def measure_vllm(folder: Path, size: str) -> None:
+    """Print the table of both ways, and the seconds of sync, sleep and wake."""
+    if not (folder / "train.jsonl").is_file():
+        raise Refusal(f"{folder} has no model with problems: `python -m tools.random_model {folder}` writes them")
+    sizes, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompts = [tokenizer(row["prompt"]).input_ids for row in read_lines(folder / "train.jsonl")]
+    engine = VLLMEngine(model, positions=1024, max_num_seqs=512)
+    print(engine.description)
+    rows = []
+    for n in sizes:
+        requests = [Request(x, n, i) for i, x in enumerate(prompts[: rollouts // n])]
+        rows.append(compare_ways(engine, requests, Sampling(length), turns))
+    print(table(["N", "seeded, tokens/s", "unseeded, tokens/s", "ratio", "seeded repeats", "unseeded repeats"], rows))
+
+    times = [["sync", seconds(lambda: engine.sync(model))]]
+    if engine.can_sleep:
+        before = torch.cuda.mem_get_info()[0]
+        times.append(["sleep", seconds(engine.sleep)])
+        freed = (torch.cuda.mem_get_info()[0] - before) / GIB
+        times += [["wake, with sync", seconds(engine.wake)], ["GiB that sleep frees", freed]]
+    print("\n" + table(["vLLM", "seconds"], times))
+    engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--size", choices=SHAPES, default="1.5B")
+    args = parser.parse_args()
+    measure_vllm(args.folder, args.size)
+
+
+if __name__ == "__main__":
+    with explained(code=2):
+        main()
