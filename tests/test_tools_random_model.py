@@ -6,7 +6,7 @@ from test_trainer_count import parameters
 from transformers import AutoConfig, AutoTokenizer
 
 from kinds.users import load_rewards
-from sandbox.pool import restart
+from sandbox.pool import end_workers
 from tools.random_model import QWEN, SHAPES, write_model
 from verify import KINDS, verify
 
@@ -30,4 +30,4 @@ def test_the_model_has_the_shape_of_qwen_and_problems_with_both_rewards(tmp_path
     load_rewards([str(tmp_path / "rewards.py")])
     assert "coin" in KINDS
     assert {verify("coin", f"w{i}", "").reward for i in range(8)} == {0.0, 1.0}
-    restart()
+    end_workers()
