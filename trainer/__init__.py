@@ -17,7 +17,7 @@ policy.py         the policy as the loss sees it: log-probs of response tokens
 head.py           log-probs from hidden states, without all logits
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
-offload.py        moments and reference in host memory: --offload
+offload.py        AdamW's moments, allocated at the start; moments and reference in host memory: --offload
 run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config

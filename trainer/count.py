@@ -25,8 +25,8 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trainable
 from trainer.head import MAX_LOGITS, chunked_logprobs
+from trainer.offload import allocate_moments
 from trainer.policy import Policy, recompute_layers
-from trainer.sharding import allocate_moments
 
 GIB = 2**30
 RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured

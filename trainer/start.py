@@ -28,7 +28,7 @@ from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
-from trainer.offload import OffloadedAdamW, to_host
+from trainer.offload import OffloadedAdamW, allocate_moments, to_host
 from trainer.policy import (
     Policy,
     difference_from_logits,
@@ -43,7 +43,7 @@ from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config
-from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
+from trainer.sharding import bring, fsdp_requested, sharded, sharing_weights
 
 
 class Setup(NamedTuple):
