@@ -75,6 +75,7 @@ from tqdm import tqdm
 import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
+from trainer.launch import fsdp_requested, start_accelerator
 from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
@@ -83,8 +84,7 @@ from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
-from trainer.start import Setup, set_up, start_accelerator
+from trainer.start import Setup, set_up
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts

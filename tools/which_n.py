@@ -49,14 +49,14 @@ from trainer.adapters import trainable
 from trainer.command_line import read_settings
 from trainer.exits import Refusal, explained
 from trainer.files import write
+from trainer.launch import fsdp_requested, start_accelerator
 from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import seed_of
 from trainer.report import short
 from trainer.settings import TINY, Config
-from trainer.sharding import fsdp_requested
-from trainer.start import Setup, set_up, start_accelerator
+from trainer.start import Setup, set_up
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
 SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table

@@ -4,6 +4,7 @@ settings.py       the settings, one line each
 command_line.py   from the command line, a recipe or an earlier run to their values
 exits.py          turns an exception into a sentence and an exit code
 objectives.py     finds the objective that --objective names, and tries it
+launch.py         starts Accelerate; the precision of a run, and whether FSDP2 shards it
 start.py          builds the objects of a run, compares engine and trainer
 pretrained.py     model and tokenizer, in the folder format of transformers
 problems.py       reads problems from files, public data sets and generators, and checks each one

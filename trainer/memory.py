@@ -18,8 +18,8 @@ from transformers import AutoConfig
 
 from engines.vllm import pool_bytes
 from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs_of
+from trainer.launch import fsdp_requested
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
 
 Peak = dict[str, float]  # name -> GiB
 ADAPTERS = 16  # the --lora_rank of docs/memory.md

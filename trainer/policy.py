@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import DynamicCache, PreTrainedModel
@@ -107,11 +106,6 @@ def switch_off_dropout(model: torch.nn.Module) -> None:
         for name, value in [*vars(module).items()]:
             if isinstance(value, float) and ("drop" in name or (name == "p" and "Dropout" in type(module).__name__)):
                 setattr(module, name, 0.0)
-
-
-def precision_of(accelerator: Accelerator) -> str:
-    """The precision of forward passes: "bfloat16" or "float32"."""
-    return "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:

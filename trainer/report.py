@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from trainer.adapters import trainable
 from trainer.data import Data
-from trainer.policy import precision_of
+from trainer.launch import precision_of
 from trainer.settings import GIVEN, Config, formatted
 from trainer.text import appends_eos, starts_with_two_bos, turn_end
 

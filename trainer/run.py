@@ -39,15 +39,14 @@ from trainer.command_line import check_same_run, recipes_of_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
+from trainer.launch import fsdp_requested, precision_of
 from trainer.memory import Peak, largest, peak, restart, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
-from trainer.policy import precision_of
 from trainer.pretrained import save_model
 from trainer.progress import Progress
 from trainer.report import Console, change, draw_curves
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 FULL = 64 * 2**20  # free bytes of a disk that counts as full

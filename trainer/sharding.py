@@ -1,9 +1,8 @@
-"""FSDP2: whether it is asked for, and how weights and moments are laid out over the ranks."""
+"""FSDP2: how weights are laid out over the ranks."""
 
 from __future__ import annotations
 
 import copy
-import os
 
 import torch
 from accelerate import Accelerator
@@ -13,11 +12,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from trainer.policy import Policy
-
-
-def fsdp_requested() -> bool:
-    """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
-    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
 def sharing_weights(module: torch.nn.Module):
