@@ -38,11 +38,12 @@ import brorl
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_data
 from trainer.files import read_csv, read_lines, write, write_csv
-from trainer.policy import Policy, agrees_with_logits
+from trainer.policy import Policy
 from trainer.pretrained import load_tokenizer, stop_tokens
 from trainer.report import short
 from trainer.run import read_state
 from trainer.settings import TINY
+from trainer.trial import difference_from_logits
 from verify import Problem
 
 CHARACTERS = "0123456789" + OPERATORS
@@ -128,9 +129,9 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     """Load a policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError if it is no model."""
     tokenizer, _ = load_tokenizer(model)
     policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
-    if not agrees_with_logits(policy):
+    if difference_from_logits(policy):
         raise ValueError(f"{model} scales or caps its logits after the head: take another model")
-    policy.share_prompts = agrees_with_logits(policy, share_prompts=True)
+    policy.share_prompts = not difference_from_logits(policy, share_prompts=True)
     return policy, tokenizer
 
 

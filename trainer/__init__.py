@@ -15,6 +15,7 @@ rollouts.py       stages 2 and 3: roll_out; the thread that judges
 outcomes.py       their results: Rollout, Outcomes
 micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `write_log_probs`
 policy.py         the policy as the loss sees it: log-probs of response tokens
+trial.py          three rollouts before the run: is the policy the model, and how is it computed
 head.py           log-probs from hidden states, without all logits
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank

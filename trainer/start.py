@@ -23,7 +23,7 @@ from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, allocate_moments, to_host
-from trainer.policy import Policy, difference_from_logits, has_unused_parameters, recompute_layers, shares_prompts
+from trainer.policy import Policy, recompute_layers
 from trainer.pretrained import load_model, stop_tokens, try_to_save
 from trainer.progress import Progress
 from trainer.report import Console, introduction
@@ -31,6 +31,7 @@ from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config
 from trainer.sharding import bring, sharded, sharing_weights
+from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
 
 
 class Setup(NamedTuple):
