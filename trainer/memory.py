@@ -31,7 +31,7 @@ LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is neede
 # -------------------------------------------------------------------------------------------------------- the peaks
 
 
-def restart(device: torch.device) -> None:
+def restart_peak(device: torch.device) -> None:
     """Begin the next `peak` of a GPU now."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -40,9 +40,9 @@ def restart(device: torch.device) -> None:
 def peak(device: torch.device) -> Peak:
     """Return the peak of this process in GiB.
 
-    On a GPU, since `restart`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch counts
-    these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began: to reset
-    its peak, a process needs the right to write /proc/self/clear_refs.
+    On a GPU, since `restart_peak`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch
+    counts these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began:
+    to reset its peak, a process needs the right to write /proc/self/clear_refs.
     """
     if device.type != "cuda":
         return {"process": round(process_peak() / GIB, 3)}
@@ -88,10 +88,10 @@ def summary(timing: list[dict[str, Any]]) -> str:
 
 
 @contextmanager
-def advising(config: Config, accelerator: Accelerator, run: Any = None) -> Iterator[None]:
+def advising(config: Config, accelerator: Accelerator, clock: Any = None) -> Iterator[None]:
     """Add a note to an out-of-memory error: the stage, the peak before it, and the flags that save most there.
 
-    run: trainer/run.py's Run, which knows its stage. Without it the run is starting.
+    clock: trainer/clock.py's Clock of the run, which knows the stage. Without it the run is starting.
     """
     try:
         yield
@@ -100,7 +100,7 @@ def advising(config: Config, accelerator: Accelerator, run: Any = None) -> Itera
         said = isinstance(failure, RuntimeError | ValueError) and (lacks_cache or LACKS.search(str(failure)))
         if said or isinstance(failure, torch.OutOfMemoryError | MemoryError):
             print("out of memory: counting which flags help may take a minute ...", file=sys.stderr, flush=True)
-            stage, where = (run.stage, f"{run.stage} of step {run.step}") if run else ("start", "start")
+            stage, where = (clock.stage, f"{clock.stage} of step {clock.step}") if clock else ("start", "start")
             failure.add_note(advice(config, accelerator, stage, where, lacks_cache))
         raise
 

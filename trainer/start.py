@@ -82,6 +82,8 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
         load_rewards(config.rewards)
     data = load(config, origins)
     run, progress = Run(config, accelerator, data), Progress()
+    if config.resume:
+        run.end_if_complete()
     objective = load_objective(config.objective)
     judge = Judge(data.tokenizer, config, objective)
     judge.check_kinds([*data.problems, *data.held_out])
