@@ -20,6 +20,7 @@ head.py           log-probs from hidden states, without all logits
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
 offload.py        AdamW's moments, allocated at the start; moments and reference in host memory: --offload
+run_settings.py   the settings that a run keeps: config.json for --resume, recipe.json of its model
 run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
 clock.py          seconds and peak memory of each stage, for timing.jsonl and the console
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error

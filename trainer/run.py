@@ -35,7 +35,6 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_st
 
 from engines.model import whole_tensors
 from trainer.clock import Clock
-from trainer.command_line import check_same_run, recipes_of_run
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
@@ -46,6 +45,7 @@ from trainer.outcomes import Outcomes, Rollout
 from trainer.pretrained import save_model
 from trainer.progress import Progress
 from trainer.report import Console, change, draw_curves
+from trainer.run_settings import check_same_run, recipes_of_run
 from trainer.settings import Config
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
