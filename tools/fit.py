@@ -25,7 +25,19 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, PretrainedConfig, Qwen2Config
 
-from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs, needs_of
+from trainer.count import (
+    GIB,
+    GRAPHS_GIB,
+    RESERVE_GIB,
+    Count,
+    Needs,
+    cards_of,
+    count_update,
+    largest_share,
+    needs,
+    needs_of,
+    room_gib,
+)
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
 from trainer.memory import largest
@@ -57,10 +69,10 @@ QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the
 
 def flags(n: Needs, card_gib: float, longest: int) -> str:
     """The flags that make a run fit, or why it does not. longest: tokens of a prompt and its response."""
-    room = card_gib - RESERVE_GIB - GRAPHS_GIB
+    room = room_gib(card_gib)
     if n.start > room:
         return f"no: the start needs {n.start:.1f} GiB"
-    share = min(0.5, int(20 * (room - n.held()) / card_gib) / 20)
+    share = min(0.5, largest_share(n, card_gib))
     if share * card_gib < n.engine + LEAST_CACHE_GIB:
         return f"no: {n.held():.1f} GiB stay during the rollouts, and vLLM needs {n.engine + LEAST_CACHE_GIB:.1f}"
     for tokens, checkpointing in sorted(n.update, key=lambda key: (key[1], -key[0])):
@@ -97,7 +109,7 @@ def check(folder: Path, card_gib: float | None = None) -> str:
     c.max_tokens_per_micro_batch = max(64, min(c.max_tokens_per_micro_batch, int(per_update)))
     if any("process" in peak for peak in measured.values()):
         c.offload = False  # without a card, moments and reference stay in the memory of the process
-    cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
+    cards = cards_of(began["sharded"], began["processes"])
     model = AutoConfig.from_pretrained(c.model)
 
     def count(tokens: int, on: bool, lora_rank: int) -> Count:
