@@ -20,11 +20,11 @@ def read(*argv: str):
 
 def test_the_default_is_the_embedded_policy_with_its_recipe():
     """Makes impossible: a default command that trains with the paper's 16k tokens, or on other problems."""
-    config, sources = read()
+    config, origins = read()
     assert config.model == str(TINY / "policy") and config.data == [str(TINY / "train.jsonl")]
     assert config.rollouts_per_prompt == 512 and config.max_response_tokens == 12
     assert config.name == "brorl-seed0" and config.engine == "torch"
-    assert sources["max_response_tokens"].startswith("recipe.json") and "section" in sources["rollouts_per_prompt"]
+    assert origins["max_response_tokens"].startswith("recipe.json") and "section" in origins["rollouts_per_prompt"]
 
 
 @pytest.mark.parametrize("recipe", brorl.RECIPES)
@@ -32,10 +32,10 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     """Makes impossible: a recipe that is only a name; a flag that a recipe overrides."""
     model = tmp_path / "mine"
     model.mkdir()
-    config, sources = read("--recipe", recipe, "--model", str(model), "--temperature", "0.5")
+    config, origins = read("--recipe", recipe, "--model", str(model), "--temperature", "0.5")
     want = {name: x.value for name, x in brorl.RECIPES[recipe].items()} | {"temperature": 0.5}
     assert {name: getattr(config, name) for name in want} == want
-    assert sources["temperature"] == GIVEN and sources["max_steps"].startswith(recipe)
+    assert origins["temperature"] == GIVEN and origins["max_steps"].startswith(recipe)
     assert config.name == f"{recipe}-mine-seed0"
 
 
@@ -54,8 +54,8 @@ def test_the_learning_rate_follows_the_batch_and_hours_replace_steps():
     eight hours that ends after the recipe's steps.
     """
     base, _ = read()
-    double, sources = read("--prompts_per_step", str(base.prompts_per_step * 4))
-    assert double.learning_rate == pytest.approx(base.learning_rate * 2) and "sqrt" in sources["learning_rate"]
+    double, origins = read("--prompts_per_step", str(base.prompts_per_step * 4))
+    assert double.learning_rate == pytest.approx(base.learning_rate * 2) and "sqrt" in origins["learning_rate"]
     assert read("--prompts_per_step", "8", "--learning_rate", "0.25")[0].learning_rate == 0.25
     assert read("--max_hours", "8")[0].max_steps is read("--max_samples", "8")[0].max_steps is None
     assert read("--max_hours", "8", "--max_steps", "5")[0].max_steps == 5

@@ -10,12 +10,12 @@ from trainer.settings import GIVEN
 
 def test_the_introduction_shows_what_the_user_set(tmp_path, capsys):
     """Makes impossible: a setting of the user that nobody sees, or a learning rate without its source."""
-    _, sources = settings(tmp_path)
+    _, origins = settings(tmp_path)
     config, _, _ = set_up(tmp_path)
     said = capsys.readouterr().out
     assert "B x N = 4 x 8" in said and "256 to train on, 16 held out" in said
     rows = {line.split()[0]: line.split(maxsplit=2) for line in said.splitlines() if line.startswith("    ")}
-    set_by_user = {name for name, source in sources.items() if source == GIVEN}
+    set_by_user = {name for name, origin in origins.items() if origin == GIVEN}
     assert rows.keys() == set_by_user | {"learning_rate"} and rows["rollouts_per_prompt"][1:] == ["8", GIVEN]
     used = {name for name in brorl.BRORL if getattr(config, name, None) is not None}
     assert f"{len(used - set_by_user - {'learning_rate'})} more as in the recipe" in said

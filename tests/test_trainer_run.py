@@ -64,8 +64,8 @@ def test_the_saved_model_is_the_trained_policy(finished, tmp_path):
 def test_the_saved_model_keeps_the_settings_of_the_run(finished, tmp_path):
     """Makes impossible: a model that is scored by another protocol than the run used; a rate that is lost."""
     open_ = {"model": str(finished / "run/model"), "learning_rate": None}
-    config, sources = settings(tmp_path, **open_)
-    assert config.learning_rate == 1e-4 and "run" in sources["learning_rate"]
+    config, origins = settings(tmp_path, **open_)
+    assert config.learning_rate == 1e-4 and "run" in origins["learning_rate"]
     open_ |= {"eval_samples": None, "rollouts_per_prompt": None, "prompts_per_step": None}
     config, _ = settings(tmp_path, recipe="prorl", **open_)
     assert config.eval_samples == 4 and config.rollouts_per_prompt == 16
@@ -265,12 +265,12 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
         begun = (tmp_path / "part/run/config.json").exists()
         with monkeypatch.context() as patch:
             dying(moment, patch)
-            config, sources = settings(tmp_path / "part", resume=begun, **small)
+            config, origins = settings(tmp_path / "part", resume=begun, **small)
             locks = []
             patch.setattr(module, "FileLock", lambda path, locks=locks: locks.append(FileLock(path)) or locks[-1])
             try:
                 accelerator = Accelerator(cpu=True)
-                train.train(config, accelerator, train.set_up(config, accelerator, sources))
+                train.train(config, accelerator, train.set_up(config, accelerator, origins))
                 break
             except Killed:
                 deaths += 1

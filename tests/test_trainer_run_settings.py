@@ -34,11 +34,11 @@ def test_resume_takes_the_settings_of_the_run(tmp_path):
     started(tmp_path, learning_rate=3e-3, temperature=0.4, max_steps=7)
     argv = ["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9", "--save_every", "5"]
     argv += ["--max_tokens_per_micro_batch", "99", "--gradient_checkpointing", "--max_engine_kl", "0.3"]
-    config, sources = read(*argv)
+    config, origins = read(*argv)
     assert (config.learning_rate, config.temperature, config.max_steps, config.save_every) == (3e-3, 0.4, 9, 5)
-    assert sources["temperature"] == "as the run began"
-    _, sources = read(*argv, "--learning_rate", "1e-3")
-    assert sources["learning_rate"] == GIVEN  # a run that diverges may continue with a lower rate
+    assert origins["temperature"] == "as the run began"
+    _, origins = read(*argv, "--learning_rate", "1e-3")
+    assert origins["learning_rate"] == GIVEN  # a run that diverges may continue with a lower rate
     check_same_run(config, LAUNCH, DIGESTS)
 
 

@@ -67,7 +67,7 @@ def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):
 def test_a_gpu_without_a_compiler_is_refused_before_anything_loads(monkeypatch):
     """Makes impossible: minutes of loading before Triton finds no C compiler."""
     monkeypatch.setattr(start, "check_compiler", mock.Mock(side_effect=ValueError("a C compiler is missing")))
-    monkeypatch.setattr(start, "load", mock.Mock(side_effect=AssertionError("too late")))
+    monkeypatch.setattr(start, "load_data", mock.Mock(side_effect=AssertionError("too late")))
     card = mock.Mock(device=torch.device("cuda"), is_main_process=True, num_processes=1)
     with pytest.raises(Refusal, match="a C compiler"):
         start.set_up(Config(engine="vllm", name="run", model="M"), card, {})

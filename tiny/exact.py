@@ -36,7 +36,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 import brorl
 from tiny.answers import OPERATORS, answers_of
-from trainer.data import load_data
+from trainer.data import load_sources
 from trainer.files import read_csv, read_lines, write, write_csv
 from trainer.policy import Policy
 from trainer.pretrained import load_tokenizer, stop_tokens
@@ -148,7 +148,7 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     if settings.get("lora_rank"):
         raise ValueError(f"{run}: checkpoints of --lora_rank have no frozen weights: score {run / 'model'} by --model")
     if todo := sorted({0, *folders} - {*rows}):
-        problems = load_data(settings["eval_data"])[:first]
+        problems = load_sources(settings["eval_data"])[:first]
         policy, tokenizer = load_policy(settings["model"])
         start = Knowledge.of(log_probs(policy, tokenizer, problems))
         for step in todo:
@@ -199,7 +199,7 @@ def main(argv: list[str] | None = None) -> None:
         for run in args.runs:
             print(f"{short(str(run))}\n{table(follow(run, args.problems))}\nwrote {short(str(run / 'exact.csv'))}")
         if not args.runs:
-            model, problems = args.model or str(TINY / "policy"), load_data(args.data or [str(TINY / "test.jsonl")])
+            model, problems = args.model or str(TINY / "policy"), load_sources(args.data or [str(TINY / "test.jsonl")])
             problems = problems[: args.problems]
             now = Knowledge.of(log_probs(*load_policy(model), problems))
             row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}

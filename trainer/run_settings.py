@@ -37,10 +37,10 @@ def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, st
 
 def recipes_of_run(config: Config) -> dict[str, Any]:
     """Return recipe.json of the model that a run trains: the run's values, for other recipes those of an evaluation."""
-    source = f"as in the run {config.name}"
+    origin = f"as in the run {config.name}"
     trained_with = {name: getattr(config, name, None) for name in brorl.RECIPES[config.recipe]}
     if config.lora_rank:
         trained_with["learning_rate"] = None  # a recipe's rate is for all weights
-    settings = {name: {"value": x, "source": source} for name, x in trained_with.items() if x is not None}
+    settings = {name: {"value": x, "source": origin} for name, x in trained_with.items() if x is not None}
     recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
     return recipes | {config.recipe: settings}

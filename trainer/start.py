@@ -16,7 +16,7 @@ from engines.vllm import check_compiler
 from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
 from trainer.adapters import add_adapters, shared_copy, trainable
-from trainer.data import Data, load
+from trainer.data import Data, load_data
 from trainer.exits import Refusal, refusing
 from trainer.launch import fsdp_requested, precision_of
 from trainer.metrics import engine_kl_limit
@@ -80,7 +80,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
         raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):
         load_rewards(config.rewards)
-    data = load(config, origins)
+    data = load_data(config, origins)
     run, progress = Run(config, accelerator, data), Progress()
     if config.resume:
         run.end_if_complete()
