@@ -12,14 +12,13 @@ from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-import trainer.text
 from kinds.users import load_rewards
 from trainer.data import load_data, load_sources, read_spec, source_names, with_system_prompt
 from trainer.exits import Refusal
 from trainer.problems import load_problems
 from trainer.report import remarks
 from trainer.settings import Config
-from trainer.text import encode, template_fault
+from trainer.text import encode
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -264,30 +263,6 @@ def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
     path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 6, "12@3=")
     with pytest.raises(Refusal, match="--data, problem 7: '@' is token 22, and the model has 22"):
         loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
-
-
-TEMPLATES = {
-    "{{ 'x' * 10**10 }}": "memory",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds",
-    "{% if messages[0]['content'] == 'b' %}{{ [0] * 10**11 }}{% endif %}": "memory",
-    CHAT: "",
-    "{{ 1 + 'a' }}": "",  # `encode` reports it, with the row
-}
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_a_chat_template_has_limits(tmp_path, monkeypatch, chat_model, template):
-    """Makes impossible: a template of a stranger that hangs the start of a run, or fills the memory."""
-    monkeypatch.setattr(trainer.text, "TEMPLATE_S", 1)
-    tokenizer = AutoTokenizer.from_pretrained(chat_model)
-    tokenizer.chat_template = template
-    problems = [Problem([{"role": "user", "content": text}], "countdown", None) for text in "ab"]
-    assert (TEMPLATES[template] or "nothing") in (template_fault(tokenizer, problems) or "nothing")
-    if TEMPLATES[template]:
-        tokenizer.save_pretrained(chat_model)
-        problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
-        with pytest.raises(Refusal, match=f"chat template took more than .*{TEMPLATES[template]}"):
-            loaded_data(tmp_path, model=chat_model, data=[problems], prompts_per_step=1)
 
 
 def test_a_template_that_mixes_types_is_refused_with_its_row(tmp_path, chat_model):

@@ -9,6 +9,7 @@ start.py          builds the objects of a run, compares engine and trainer
 pretrained.py     model and tokenizer, in the folder format of transformers
 problems.py       reads problems from files, public data sets and generators, and checks each one
 data.py           the problems of a run, from all sources, as prompts that fit the model
+templates.py      a model's chat template, tried within limits
 text.py           a prompt in tokens, and the tokens that a response's text leaves out
 progress.py       stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py       stages 2 and 3: roll_out; the thread that judges

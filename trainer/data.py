@@ -29,7 +29,8 @@ from trainer.objectives import file_of
 from trainer.pretrained import load_tokenizer
 from trainer.problems import load_gym, load_hub, load_problems
 from trainer.settings import GIVEN, Config
-from trainer.text import encode, template_fault
+from trainer.templates import template_fault
+from trainer.text import encode
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
