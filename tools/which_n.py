@@ -82,8 +82,7 @@ def make_step(
 ) -> Step:  # fmt: skip
     """Make a step of train.py with N = n and b prompts. The learning rate is 0."""
     progress = setup.progress
-    progress.step += 1
-    progress.begin_step()
+    progress.next_step()
     fixed, full = config.updates_per_step * optimizer_s, config.prompts_per_step
     config = replace(config, rollouts_per_prompt=n, prompts_per_step=b)
     began = time.perf_counter()
