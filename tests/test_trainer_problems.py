@@ -180,11 +180,16 @@ def test_arguments_of_eurus():
     assert HUB["eurus_code"][3](ROWS["eurus_code"] | {"ability": "math"}) is None
 
 
-def test_refused_rows_are_reported(caplog):
-    """Makes impossible: rows that vanish in silence, or one bad gold that stops 40,000 good ones."""
+def test_refused_rows_are_reported_once(caplog, monkeypatch):
+    """Makes impossible: rows that vanish in silence, eight ranks that all name them, or one bad gold that stops 40,000
+    good ones.
+    """
     good, bad = ROWS["deepscaler"], ROWS["deepscaler"] | {"answer": "1/0"}
-    with caplog.at_level(logging.WARNING):
-        assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3])) == 30
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        assert not caplog.text
+        with caplog.at_level(logging.WARNING):
+            assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3])) == 30
     assert "hf:x, row 30" in caplog.text and "'1/0'" in caplog.text
     with pytest.raises(ValueError, match=r"hf:x, row 1"):
         map_rows("hf:x", [good, bad], HUB["deepscaler"][3])
