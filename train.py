@@ -128,7 +128,7 @@ def make_step(
     judge.seconds.clear()
     # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
     engine.wake()
-    rollouts, outcomes = list[Rollout](), Outcomes.none(n)
+    rollouts, outcomes = list[Rollout](), Outcomes.empty(n)
     while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
         chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
         more, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
@@ -186,7 +186,7 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config
     informative = int(L.informative(outcomes.correct, outcomes.counted).sum())
     missing = config.prompts_per_step - informative
     room = min(int(config.refill * config.prompts_per_step), problems) - len(outcomes)
-    if missing <= 0 or room <= 0 or outcomes.none_judged:
+    if missing <= 0 or room <= 0 or outcomes.judge_failed_on_all:
         return 0
     tried = progress.tried + len(outcomes)
     p = max(progress.informative + informative, 0.5) / tried if tried else 1.0  # 0.5: none was informative yet

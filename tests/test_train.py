@@ -27,7 +27,7 @@ MIXED, ALL, NONE = [1, 0], [1, 1], [0, 0]
 
 def wanted(correct, progress=None, judged=True, **changes) -> int:
     config = Config(**{"prompts_per_step": 8, "refill": 4.0} | changes)
-    so_far = outcomes(correct, judged=judged) if correct else Outcomes.none(2)
+    so_far = outcomes(correct, judged=judged) if correct else Outcomes.empty(2)
     return train.prompts_wanted(so_far, progress or Progress(), 1000, config)
 
 

@@ -4,7 +4,7 @@ from helpers import set_up, settings
 from matplotlib.figure import Figure
 
 import brorl
-from trainer.report import change, draw_curves
+from trainer.report import compare_with_start, draw_curves
 from trainer.settings import GIVEN
 
 
@@ -41,9 +41,9 @@ def test_the_last_sentence_compares_the_first_score_with_the_last():
     """Makes impossible: a run that ends without a word on whether it learned; noise that is called a change."""
 
     def said(*scores):
-        return change([{"step": 1}, *({"eval/pass@1": x, "eval/pass@1_se": 0.01} for x in scores)])
+        return compare_with_start([{"step": 1}, *({"eval/pass@1": x, "eval/pass@1_se": 0.01} for x in scores)])
 
     assert said(0.2, 0.5, 0.24) == "held-out pass@1 rose from 0.200 to 0.240, by more than 3 standard errors (0.030)"
     assert said(0.2, 0.18).startswith("held-out pass@1 fell from 0.200 to 0.180, by not more") and said(0.2) == ""
     assert said(0.2, 0.2) == "held-out pass@1 is 0.200, as at the start"
-    assert change([{"eval/pass@1": 0.0}, {"eval/pass@1": 1.0}]) == ""  # one problem has no standard error
+    assert compare_with_start([{"eval/pass@1": 0.0}, {"eval/pass@1": 1.0}]) == ""  # one problem has no standard error

@@ -106,7 +106,7 @@ class Progress:
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(kept.sum())
-        self.unjudged = self.unjudged + 1 if outcomes.none_judged else 0
+        self.unjudged = self.unjudged + 1 if outcomes.judge_failed_on_all else 0
         self.seconds = seconds
 
     def check_judged(self) -> None:

@@ -2,7 +2,7 @@
 
 config.json      the settings, the launch, digests of problems, tokenizer and reward files
 metrics.jsonl    one line per step, without a clock: equal runs on one CPU machine write equal bytes
-timing.jsonl     seconds and peak memory per stage
+timing.jsonl     seconds and peak memory per stage (trainer/clock.py)
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
 checkpoints/     step_00000010: trained weights, AdamW's moments, the reference, progress
@@ -44,7 +44,7 @@ from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.pretrained import save_model
 from trainer.progress import Progress
-from trainer.report import Console, change, draw_curves
+from trainer.report import Console, compare_with_start, draw_curves
 from trainer.run_settings import check_same_run, recipes_of_run
 from trainer.settings import Config
 
@@ -227,7 +227,7 @@ class Run:
                 "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
                 "samples.jsonl has some responses"
             )
-        elif sentence := change(rows):
+        elif sentence := compare_with_start(rows):
             self.console.say(sentence)
         if sentence := summary(read_lines(self.folder / "timing.jsonl")):
             self.console.say(textwrap.fill(sentence, 80, subsequent_indent="  "))
