@@ -68,7 +68,10 @@ ENDED: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
 def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) -> Setup:
-    """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
+    """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last.
+
+    With --resume it ends the process if the run is complete.
+    """
     logging.disable_progress_bar()  # bars of reading and writing weights
     say = Console(accelerator.is_main_process).say
     where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
