@@ -75,6 +75,7 @@ from tqdm import tqdm
 import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
+from trainer.launch import fsdp_requested, start_accelerator
 from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
@@ -83,8 +84,7 @@ from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
-from trainer.start import Setup, set_up, start_accelerator
+from trainer.start import Setup, set_up
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
@@ -99,7 +99,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         _, outcomes, kept, sums = make_step(step, config, accelerator, setup)  # 1-8
 
         # 9: reset the reference; log, evaluate, checkpoint
-        progress.end_step(outcomes, kept, run.seconds())
+        progress.end_step(outcomes, kept, run.clock.seconds())
         metrics = step_metrics(progress, outcomes, kept) | sums.result()
         if ref_policy is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             ref_policy.load_state_dict(policy.state_dict())
@@ -118,17 +118,17 @@ def make_step(
 ) -> tuple[list[Rollout], Outcomes, Tensor, Sums]:
     """Stages 1 to 8. Returns this rank's rollouts, the outcomes, the kept prompts (P,), and sums of metrics.
 
-    tools/which_n.py calls it too, at a learning rate of 0; run.laps has the seconds of the stages.
+    tools/which_n.py calls it too, at a learning rate of 0; run.clock.laps has the seconds of the stages.
     """
     policy, ref_policy, engine = setup.policy, setup.ref_policy, setup.engine
-    problems, run, progress = setup.data.problems, setup.run, setup.progress
+    problems, run, clock, progress = setup.data.problems, setup.run, setup.run.clock, setup.progress
     sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
-    run.begin_step(step)
+    clock.begin_step(step)
     judge.seconds.clear()
     # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
     engine.wake()
-    rollouts, outcomes = list[Rollout](), Outcomes.none(n)
+    rollouts, outcomes = list[Rollout](), Outcomes.empty(n)
     while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
         chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
         more, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
@@ -136,7 +136,7 @@ def make_step(
     engine.sleep()
     kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
     run.sample(rollouts, outcomes, kept, step)
-    run.lap("roll_out", judge.seconds)
+    clock.lap("roll_out", judge.seconds)
 
     sums = Sums(accelerator)
     if kept.any():
@@ -152,7 +152,7 @@ def make_step(
                 sums.add({"entropy": entropy})
                 if ref_policy is not None:
                     write_log_probs(ref_policy, mini_batch, "ref_logp", temperature, accelerator)
-        run.lap("score")
+        clock.lap("score")
 
         # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
         for u, mini_batch in enumerate(tqdm(mini_batches, "updates", leave=False, delay=5, disable=None)):
@@ -162,7 +162,7 @@ def make_step(
                 setup.wrapped, setup.optimizer, mini_batch, tokens, responses, setup.objective, config, accelerator,
                 sums,
             )  # fmt: skip
-        run.lap("update")
+        clock.lap("update")
 
         # 8: sync; the torch engine samples from policy.model itself, vLLM loads its weights (asleep: when it wakes)
         engine.sync(policy.model)
@@ -186,7 +186,7 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config
     informative = int(L.informative(outcomes.correct, outcomes.counted).sum())
     missing = config.prompts_per_step - informative
     room = min(int(config.refill * config.prompts_per_step), problems) - len(outcomes)
-    if missing <= 0 or room <= 0 or outcomes.none_judged:
+    if missing <= 0 or room <= 0 or outcomes.judge_failed_on_all:
         return 0
     tried = progress.tried + len(outcomes)
     p = max(progress.informative + informative, 0.5) / tried if tried else 1.0  # 0.5: none was informative yet
@@ -275,7 +275,7 @@ def loss_of(
 def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str, float]:
     """Appendix D: k responses to every held-out problem, with the same seeds at every evaluation."""
     held_out, run = setup.data.held_out, setup.run
-    run.begin("evaluate")
+    run.clock.begin("evaluate")
     sampling = dataclasses.replace(
         setup.sampling, max_new_tokens=config.eval_max_response_tokens, temperature=config.eval_temperature,
         top_p=config.eval_top_p,
@@ -286,7 +286,7 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
         setup.engine, held_out, config.eval_samples, seeds, sampling, setup.judge, accelerator
     )
     setup.engine.sleep()
-    run.lap("evaluate")
+    run.clock.lap("evaluate")
     return run.evaluated(rollouts, outcomes, setup.progress)
 
 
@@ -301,7 +301,7 @@ def main() -> None:
         with advising(config, accelerator):
             setup = set_up(config, accelerator, origins)
     hint = "" if config.eval_only else f"--resume --name {config.name} continues the run"
-    with explained(code=1, after_interrupt=hint), advising(config, accelerator, setup.run):
+    with explained(code=1, after_interrupt=hint), advising(config, accelerator, setup.run.clock):
         if config.eval_only:
             evaluate(config, accelerator, setup)
         else:

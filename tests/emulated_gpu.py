@@ -213,9 +213,9 @@ def main() -> None:
     import train
 
     with emulated_gpu():
-        config, sources = train.read_settings("", sys.argv[1:])
+        config, origins = train.read_settings("", sys.argv[1:])
         accelerator = train.start_accelerator(config)
-        setup = train.set_up(config, accelerator, sources)
+        setup = train.set_up(config, accelerator, origins)
         train.train(config, accelerator, setup)
     print(json.dumps({"device": str(setup.policy.model.device), "mixed": mixed}), flush=True)
     os._exit(0)  # torch would ask the emulated GPU to shut down

@@ -65,9 +65,9 @@ def settings(folder, **changes) -> tuple[Config, dict[str, str]]:
 
 def set_up(folder, **changes):
     """(config, accelerator, setup) of a small run."""
-    config, sources = settings(folder, **changes)
+    config, origins = settings(folder, **changes)
     accelerator = Accelerator(cpu=True)
-    return config, accelerator, train.set_up(config, accelerator, sources)
+    return config, accelerator, train.set_up(config, accelerator, origins)
 
 
 def run(folder, **changes) -> list[dict]:
@@ -85,9 +85,9 @@ def flags(folder: Path, name: str, **settings) -> list[str]:
 
 def trained(folder: Path, name: str, **settings) -> Path:
     """Run train.py in this process. Returns the folder of the run."""
-    config, sources = read_settings("", flags(folder, name, **settings))
+    config, origins = read_settings("", flags(folder, name, **settings))
     accelerator = train.start_accelerator(config)
-    train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    train.train(config, accelerator, train.set_up(config, accelerator, origins))
     return folder / name
 
 

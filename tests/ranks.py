@@ -51,10 +51,10 @@ def runs(folder: Path) -> None:
     ):
         os.environ["ACCELERATE_USE_FSDP"] = str(sharded).lower()
         AcceleratorState._reset_state()
-        config, sources = train.read_settings("", arguments(folder, **files | UNEVEN | {"name": name} | changes))
+        config, origins = train.read_settings("", arguments(folder, **files | UNEVEN | {"name": name} | changes))
         accelerator = train.start_accelerator(config)
         with mock.patch("trainer.run.draw_curves"):
-            train.train(config, accelerator, train.set_up(config, accelerator, sources))
+            train.train(config, accelerator, train.set_up(config, accelerator, origins))
         gc.collect()  # releases the lock of the folder
 
 

@@ -182,9 +182,9 @@ def as_on_a_gpu(*commands):
 
     kept = []  # an engine that is deleted takes vLLM's process groups with it
     for command in map(json.loads, commands[:-1]):
-        config, sources = train.read_settings("", command)
+        config, origins = train.read_settings("", command)
         accelerator = train.start_accelerator(config)
-        kept.append(train.set_up(config, accelerator, sources))
+        kept.append(train.set_up(config, accelerator, origins))
         train.train(config, accelerator, kept[-1])
         AcceleratorState._reset_state()
         calls.clear()

@@ -333,9 +333,9 @@ def test_a_small_experiment_with_exact_scores(evidence, monkeypatch, capsys, one
     def command(*words):  # in this process: torch is loaded already
         words = [*map(str, words)]
         if words[0] == "train.py":
-            config, sources = read_settings("", words[1:])
+            config, origins = read_settings("", words[1:])
             accelerator = train.start_accelerator(config)
-            train.train(config, accelerator, train.set_up(config, accelerator, sources))
+            train.train(config, accelerator, train.set_up(config, accelerator, origins))
         else:
             assert words[:2] == ["-m", "tiny.exact"]
             exact.main(words[2:])
@@ -369,7 +369,7 @@ eval_every = 1
     found = load(evidence / "real.csv")
     assert [(row["step"], row["samples"]) for row in found] == [(0, 0), (1, 8), (2, 16), (3, 24)]
     policy, tokenizer = exact.load_policy(str(ROOT / "tiny/policy"))
-    problems = exact.load_data([few_problems("test", 2)])
+    problems = exact.load_sources([few_problems("test", 2)])
     start = exact.Knowledge.of(exact.log_probs(policy, tokenizer, problems)).q_pos.mean()
     assert found[0]["q_pos"] == pytest.approx(float(start), rel=1e-6)
     assert len({row["q_pos"] for row in found}) > 1 and all(0 <= row["trained"] <= row["samples"] for row in found)

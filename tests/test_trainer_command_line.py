@@ -1,4 +1,4 @@
-"""trainer/command_line.py and the rules of trainer/settings.py: flags, recipes, suggestions, a resumed run."""
+"""trainer/command_line.py and the rules of trainer/settings.py: flags, recipes, suggestions."""
 
 import contextlib
 import json
@@ -6,10 +6,10 @@ from dataclasses import fields
 from itertools import chain
 
 import pytest
-from helpers import TINY, settings
+from helpers import TINY
 
 import brorl
-from trainer.command_line import check_same_run, read_settings
+from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.settings import GIVEN, Config, rule
 
@@ -20,11 +20,11 @@ def read(*argv: str):
 
 def test_the_default_is_the_embedded_policy_with_its_recipe():
     """Makes impossible: a default command that trains with the paper's 16k tokens, or on other problems."""
-    config, sources = read()
+    config, origins = read()
     assert config.model == str(TINY / "policy") and config.data == [str(TINY / "train.jsonl")]
     assert config.rollouts_per_prompt == 512 and config.max_response_tokens == 12
     assert config.name == "brorl-seed0" and config.engine == "torch"
-    assert sources["max_response_tokens"].startswith("recipe.json") and "section" in sources["rollouts_per_prompt"]
+    assert origins["max_response_tokens"].startswith("recipe.json") and "section" in origins["rollouts_per_prompt"]
 
 
 @pytest.mark.parametrize("recipe", brorl.RECIPES)
@@ -32,10 +32,10 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     """Makes impossible: a recipe that is only a name; a flag that a recipe overrides."""
     model = tmp_path / "mine"
     model.mkdir()
-    config, sources = read("--recipe", recipe, "--model", str(model), "--temperature", "0.5")
+    config, origins = read("--recipe", recipe, "--model", str(model), "--temperature", "0.5")
     want = {name: x.value for name, x in brorl.RECIPES[recipe].items()} | {"temperature": 0.5}
     assert {name: getattr(config, name) for name in want} == want
-    assert sources["temperature"] == GIVEN and sources["max_steps"].startswith(recipe)
+    assert origins["temperature"] == GIVEN and origins["max_steps"].startswith(recipe)
     assert config.name == f"{recipe}-mine-seed0"
 
 
@@ -54,8 +54,8 @@ def test_the_learning_rate_follows_the_batch_and_hours_replace_steps():
     eight hours that ends after the recipe's steps.
     """
     base, _ = read()
-    double, sources = read("--prompts_per_step", str(base.prompts_per_step * 4))
-    assert double.learning_rate == pytest.approx(base.learning_rate * 2) and "sqrt" in sources["learning_rate"]
+    double, origins = read("--prompts_per_step", str(base.prompts_per_step * 4))
+    assert double.learning_rate == pytest.approx(base.learning_rate * 2) and "sqrt" in origins["learning_rate"]
     assert read("--prompts_per_step", "8", "--learning_rate", "0.25")[0].learning_rate == 0.25
     assert read("--max_hours", "8")[0].max_steps is read("--max_samples", "8")[0].max_steps is None
     assert read("--max_hours", "8", "--max_steps", "5")[0].max_steps == 5
@@ -144,54 +144,6 @@ def test_a_model_of_ones_own_names_the_size_of_a_step(tmp_path, given):
         read(*base, *flags)
     (tmp_path / "recipe.json").write_text(json.dumps({"brorl": size}))
     assert read(*base)[0].rollouts_per_prompt == 8
-
-
-LAUNCH, DIGESTS = {"precision": "float32", "sharded": False}, {"the problems": "a"}
-
-
-def started(folder, **changes):
-    """A run's folder with the settings that it began with."""
-    config, _ = settings(folder, **changes)
-    (folder / "run").mkdir()
-    began = {f.name: getattr(config, f.name) for f in fields(config)} | LAUNCH | {"digests": DIGESTS}
-    (folder / "run/config.json").write_text(json.dumps(began))
-
-
-def test_resume_takes_the_settings_of_the_run(tmp_path):
-    """Makes impossible: a resumed run with the defaults in place of the settings that it began with; one that cannot
-    continue with another budget, or with less memory per forward pass.
-    """
-    started(tmp_path, learning_rate=3e-3, temperature=0.4, max_steps=7)
-    argv = ["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9", "--save_every", "5"]
-    argv += ["--max_tokens_per_micro_batch", "99", "--gradient_checkpointing", "--max_engine_kl", "0.3"]
-    config, sources = read(*argv)
-    assert (config.learning_rate, config.temperature, config.max_steps, config.save_every) == (3e-3, 0.4, 9, 5)
-    assert sources["temperature"] == "as the run began"
-    _, sources = read(*argv, "--learning_rate", "1e-3")
-    assert sources["learning_rate"] == GIVEN  # a run that diverges may continue with a lower rate
-    check_same_run(config, LAUNCH, DIGESTS)
-
-
-@pytest.mark.parametrize("argv, launch, digests, named", [
-    (["--objective", "gspo"], {}, {}, "objective"), ([], {"precision": "bfloat16"}, {}, "precision"),
-    ([], {}, {"the problems": "b"}, "the problems"), ([], {}, {"reward.py": "c"}, "reward.py"),
-])  # fmt: skip
-def test_resume_refuses_another_run(tmp_path, argv, launch, digests, named):
-    """Makes impossible: half a run with one setting, precision or set of problems, half with another."""
-    started(tmp_path)
-    config, _ = read("--resume", "--name", "run", "--output_dir", str(tmp_path), *argv)
-    with pytest.raises(Refusal, match=named):
-        check_same_run(config, LAUNCH | launch, DIGESTS | digests)
-
-
-def test_an_evaluation_or_a_damaged_file_cannot_be_resumed(tmp_path):
-    """Makes impossible: a traceback for a folder that is no run."""
-    started(tmp_path)
-    path = tmp_path / "run/config.json"
-    for text in ("{", "[]", '{"a": 1}', json.dumps(json.loads(path.read_text()) | {"eval_only": True})):
-        path.write_text(text)
-        with pytest.raises(Refusal, match="--resume"):
-            read("--resume", "--name", "run", "--output_dir", str(tmp_path))
 
 
 @pytest.mark.parametrize("gpu, package", [(True, True), (True, False), (False, True)])

@@ -30,8 +30,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import loss as L
 from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.micro_batches import MicroBatch, log_probs
+from trainer.offload import allocate_moments
 from trainer.policy import Policy
-from trainer.sharding import allocate_moments
 from trainer.outcomes import Rollout
 from verify import Problem
 

@@ -12,22 +12,21 @@ from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-import trainer.text
 from kinds.users import load_rewards
-from trainer.data import load, load_data, read_spec, source_names, with_system_prompt
+from trainer.data import load_data, load_sources, read_spec, source_names, with_system_prompt
 from trainer.exits import Refusal
 from trainer.problems import load_problems
 from trainer.report import remarks
 from trainer.settings import Config
-from trainer.text import encode, template_fault
+from trainer.text import encode
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 def loaded_data(folder, **changes):
-    config, sources = settings(folder, **changes)
-    return config, load(config, sources)
+    config, origins = settings(folder, **changes)
+    return config, load_data(config, origins)
 
 
 @pytest.fixture
@@ -219,21 +218,21 @@ def test_an_epoch_keeps_the_weights(tmp_path):
         write_problems(tmp_path / name, *(f"{name}{i}" for i in range(count)))
         for name, count in (("a.jsonl", 90), ("b.jsonl", 10))
     )
-    assert load_data([a, b]) == load_problems(a) + load_problems(b)
-    epoch = load_data([f"{a}:0.75", f"{b}:0.25"], seed=1)
+    assert load_sources([a, b]) == load_problems(a) + load_problems(b)
+    epoch = load_sources([f"{a}:0.75", f"{b}:0.25"], seed=1)
     assert len(epoch) == 120 and len({problem.prompt for problem in epoch}) == 100
     for start in range(0, 120, 8):
         assert 1 <= sum(problem.prompt[0] == "b" for problem in epoch[start : start + 8]) <= 3
-    assert epoch == load_data([f"{a}:3", f"{b}:1"], seed=1) != load_data([f"{a}:3", f"{b}:1"], seed=2)
+    assert epoch == load_sources([f"{a}:3", f"{b}:1"], seed=1) != load_sources([f"{a}:3", f"{b}:1"], seed=2)
     for wrong in ([a, f"{b}:1"], [f"{a}:0"]):
         with pytest.raises(ValueError, match="weight"):
-            load_data(wrong)
+            load_sources(wrong)
 
 
 def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):
     """Makes impossible: gym:NAME in --data and --eval_data with the same problems; a seed that changes nothing."""
     asked = []
-    monkeypatch.setattr(module, "load_data", lambda specs, seed: asked.append(seed) or load_data(specs, seed))
+    monkeypatch.setattr(module, "load_sources", lambda specs, seed: asked.append(seed) or load_sources(specs, seed))
     for seed in (0, 5):
         loaded_data(tmp_path, seed=seed)
     assert asked == [0, module.HELD_OUT_SEED, 5, module.HELD_OUT_SEED] and module.HELD_OUT_SEED >= 10**9
@@ -264,30 +263,6 @@ def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
     path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 6, "12@3=")
     with pytest.raises(Refusal, match="--data, problem 7: '@' is token 22, and the model has 22"):
         loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
-
-
-TEMPLATES = {
-    "{{ 'x' * 10**10 }}": "memory",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds",
-    "{% if messages[0]['content'] == 'b' %}{{ [0] * 10**11 }}{% endif %}": "memory",
-    CHAT: "",
-    "{{ 1 + 'a' }}": "",  # `encode` reports it, with the row
-}
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_a_chat_template_has_limits(tmp_path, monkeypatch, chat_model, template):
-    """Makes impossible: a template of a stranger that hangs the start of a run, or fills the memory."""
-    monkeypatch.setattr(trainer.text, "TEMPLATE_S", 1)
-    tokenizer = AutoTokenizer.from_pretrained(chat_model)
-    tokenizer.chat_template = template
-    problems = [Problem([{"role": "user", "content": text}], "countdown", None) for text in "ab"]
-    assert (TEMPLATES[template] or "nothing") in (template_fault(tokenizer, problems) or "nothing")
-    if TEMPLATES[template]:
-        tokenizer.save_pretrained(chat_model)
-        problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
-        with pytest.raises(Refusal, match=f"chat template took more than .*{TEMPLATES[template]}"):
-            loaded_data(tmp_path, model=chat_model, data=[problems], prompts_per_step=1)
 
 
 def test_a_template_that_mixes_types_is_refused_with_its_row(tmp_path, chat_model):

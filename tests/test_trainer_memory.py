@@ -52,8 +52,8 @@ def by_hand(monkeypatch):
 def advised(tmp_path, failure, accelerator=ON_A_CPU, stage=None, **changes) -> str:
     """The note that a run in this stage adds to its failure; "" without one."""
     config, _ = settings(tmp_path, **changes)
-    run = SimpleNamespace(stage=stage, step=3) if stage else None
-    with pytest.raises(type(failure)), advising(config, accelerator, run):
+    clock = SimpleNamespace(stage=stage, step=3) if stage else None
+    with pytest.raises(type(failure)), advising(config, accelerator, clock):
         raise failure
     return "\n".join(getattr(failure, "__notes__", []))
 

@@ -9,8 +9,7 @@ from ranks import FSDP2
 from transformers import LlamaConfig
 
 from trainer.exits import Refusal
-from trainer.offload import OffloadedAdamW, on_device, to_host
-from trainer.sharding import allocate_moments
+from trainer.offload import OffloadedAdamW, allocate_moments, on_device, to_host
 
 
 def test_an_optimizer_step_is_adamws_bit_for_bit():

@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
-    Gemma2Config,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
@@ -21,8 +20,8 @@ from transformers import (
 import loss as L
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
-from trainer.policy import Policy, difference_from_logits, has_unused_parameters, shares_prompts
-from trainer.settings import Config
+from trainer.policy import Policy
+from trainer.trial import difference_from_logits
 
 torch.manual_seed(0)
 SIZES = [(5, 6), (3, 5), (1, 4), (7, 1)]  # (prompt tokens, rollouts)
@@ -178,43 +177,6 @@ def test_micro_batches_of_one_budget_take_the_same_memory(kind, changes):
     assert 0.3 < taken[True] / taken[False] < 1.15
 
 
-@pytest.mark.parametrize("fault, said", [
-    ("tiny weights", "final_logit_softcapping"), ("scaled", "after the head"), ("nan", "not finite"),
-    ("raises", "ZeroDivisionError"), ("dropout", "train mode"),
-])  # fmt: skip
-def test_the_reason_is_the_one_that_was_found(fault, said):
-    """Makes impossible: a NaN weight or an exception that is reported as "scales its logits"; small logits whose cap no
-    number shows; a dropout that survives where gradient checkpointing trains in train mode.
-    """
-    if fault == "tiny weights":
-        policy = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
-        for p in policy.parameters():
-            torch.nn.init.normal_(p, std=1e-3)
-    else:
-        policy = random_policy(LlamaConfig)
-    head = policy.model.get_output_embeddings()
-    if fault == "scaled":
-        head.register_forward_hook(lambda module, inputs, output: 2 * output)
-    if fault == "nan":
-        torch.nn.init.constant_(head.weight, float("nan"))
-    if fault == "raises":
-        policy.model.get_input_embeddings().register_forward_hook(lambda *_: 1 // 0)
-    if fault == "dropout":
-        norm = policy.model.base_model.norm
-        norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
-    assert said in difference_from_logits(policy) and not policy.training
-
-
-def test_parameters_without_a_gradient_are_found():
-    """Makes impossible: a DDP run of a model with a vision tower, whose ranks wait for gradients that never come."""
-    policy = random_policy(LlamaConfig)
-    assert not has_unused_parameters(policy)
-    policy.model.vision_tower = torch.nn.Linear(2, 2)
-    assert has_unused_parameters(policy)
-    policy.model.vision_tower.requires_grad_(False)
-    assert not has_unused_parameters(policy)
-
-
 @pytest.mark.parametrize("kind", [OPTConfig, XGLMConfig, BloomConfig])
 def test_dropout_that_is_a_plain_number_is_switched_off(kind):
     """Makes impossible: a ratio other than 1 before the first update, from dropout in float attributes of modules."""
@@ -228,22 +190,6 @@ def test_dropout_that_is_a_plain_number_is_switched_off(kind):
     micro_batch = MicroBatch.of(random_rollouts([(4, 6)]), torch.device("cpu"))
     calls = [log_probs(policy.train(mode), micro_batch, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
     assert torch.equal(*calls)
-
-
-def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
-    """Makes impossible: a mask of a gigabyte for long responses; sharing in a model that fails with a cache."""
-    policy, short = random_policy(LlamaConfig), Config(max_response_tokens=12)
-    assert shares_prompts(policy, [8, 8], short)
-    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=100))
-    assert not shares_prompts(policy, [2000, 2000], Config(max_response_tokens=4096))
-    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
-    forward = policy.model.base_model.forward
-
-    def without_cache(cache=None, past_key_values=None, **kwargs):  # a model that ignores the cache
-        return forward(**kwargs)
-
-    monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
-    assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts
 
 
 # ------------------------------------------------------------------------------- log-probs without [T, V] logits

@@ -9,7 +9,7 @@ import torch
 from helpers import TINY, loaded, settings
 
 from trainer import pretrained as module
-from trainer.data import load
+from trainer.data import load_data
 from trainer.exits import Refusal
 from trainer.pretrained import load_model, load_tokenizer, stop_tokens
 from trainer.text import turn_end
@@ -28,7 +28,7 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
     folder.mkdir()
     make(folder)
     with pytest.raises(Refusal, match=named):
-        load(*settings(tmp_path, model=str(folder), max_response_tokens=12))
+        load_data(*settings(tmp_path, model=str(folder), max_response_tokens=12))
     assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
 
 

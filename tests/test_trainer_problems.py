@@ -10,7 +10,7 @@ from judging import THREE, instruction, needs
 
 from sandbox import WeakSandbox
 from sandbox.jobs import Ended
-from trainer.data import load_data
+from trainer.data import load_sources
 from trainer.problems import HUB, broken_problems, load_problems, map_rows
 from verify import KINDS, Problem, kind_of, verify
 
@@ -63,9 +63,9 @@ def test_no_problems(tmp_path):
         load_problems(write_lines(tmp_path / "p.jsonl", " ", ""))
     for path in (tmp_path / "nowhere.jsonl", tmp_path):
         with pytest.raises(FileNotFoundError):
-            load_data([str(path)])
+            load_sources([str(path)])
     with pytest.raises(ValueError, match="hf:aime"):
-        load_data(["hf:aime"])
+        load_sources(["hf:aime"])
 
 
 def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
@@ -180,11 +180,16 @@ def test_arguments_of_eurus():
     assert HUB["eurus_code"][3](ROWS["eurus_code"] | {"ability": "math"}) is None
 
 
-def test_refused_rows_are_reported(caplog):
-    """Makes impossible: rows that vanish in silence, or one bad gold that stops 40,000 good ones."""
+def test_refused_rows_are_reported_once(caplog, monkeypatch):
+    """Makes impossible: rows that vanish in silence, eight ranks that all name them, or one bad gold that stops 40,000
+    good ones.
+    """
     good, bad = ROWS["deepscaler"], ROWS["deepscaler"] | {"answer": "1/0"}
-    with caplog.at_level(logging.WARNING):
-        assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3])) == 30
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        assert not caplog.text
+        with caplog.at_level(logging.WARNING):
+            assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3])) == 30
     assert "hf:x, row 30" in caplog.text and "'1/0'" in caplog.text
     with pytest.raises(ValueError, match=r"hf:x, row 1"):
         map_rows("hf:x", [good, bad], HUB["deepscaler"][3])
@@ -199,7 +204,7 @@ def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
 
     for name in HUB:
         datasets.Dataset.from_list([ROWS[name]] * 12).save_to_disk(tmp_path / name)
-        problems = load_data([f"hf:{name}={tmp_path / name}"])
+        problems = load_sources([f"hf:{name}={tmp_path / name}"])
         assert len(problems) == 12 and problems[0] == map_rows(name, [ROWS[name]], HUB[name][3])[0]
 
     def load_dataset(*args, **kwargs):
@@ -208,13 +213,13 @@ def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     for source in (f"hf:minerva={tmp_path}/nowhere", "hf:minerva"):
         with pytest.raises(ValueError, match=r"hf:minerva=FOLDER"):
-            load_data([source])
+            load_sources([source])
 
 
 @needs("reasoning_gym")
 def test_generated_entries(tmp_path):
     """Makes impossible: entries that change between runs with one seed, or that no file can hold."""
-    first, again, other = (load_data(["gym:chain_sum*5"], seed=seed) for seed in (1, 1, 2))
+    first, again, other = (load_sources(["gym:chain_sum*5"], seed=seed) for seed in (1, 1, 2))
     assert len(first) == 5 and first == again != other
     assert "<answer>" in first[0].prompt and first[0].kind == "logic"
     file = tmp_path / "p.jsonl"
@@ -222,7 +227,7 @@ def test_generated_entries(tmp_path):
     assert load_problems(file) == first
     for wrong in ("gym:chain_sums", "gym:composite*3"):
         with pytest.raises(ValueError, match=wrong.partition("*")[0]):
-            load_data([wrong])
+            load_sources([wrong])
 
 
 def test_optional_packages_are_named(monkeypatch):
@@ -234,8 +239,8 @@ def test_optional_packages_are_named(monkeypatch):
     for package, load in (
         ("reasoning-gym", lambda: verify("logic", "a", {"dataset": "chain_sum", "entry": entry})),
         ("langdetect", lambda: verify("ifeval", "a", instruction("change_case:english_capital", {}))),
-        ("datasets", lambda: load_data(["hf:aime24"])),
-        ("reasoning-gym", lambda: load_data(["gym:chain_sum"])),
+        ("datasets", lambda: load_sources(["hf:aime24"])),
+        ("reasoning-gym", lambda: load_sources(["gym:chain_sum"])),
     ):
         with pytest.raises(ValueError, match=package):
             load()

@@ -21,7 +21,7 @@ def test_every_problem_comes_once_per_epoch():
     """Makes impossible: a problem that is skipped or comes twice in an epoch; an order that depends on the rounds."""
     progress, whole = Progress(), []
     for _ in range(3):
-        progress.begin_step()
+        progress.next_step()
         whole += taken(progress, 7)
     assert all(sorted(whole[i : i + 7]) == sorted(x.prompt for x in PROBLEMS) for i in (0, 7, 14))
     assert whole[:7] != whole[7:14]
@@ -53,7 +53,7 @@ def test_a_step_never_draws_a_problem_twice():
         )
         with pytest.raises(ValueError, match="1 more of 7"):
             progress.next_problems(PROBLEMS, 1, 0)
-        progress.begin_step()
+        progress.next_step()
         assert len({*taken(progress, 7)}) == 7
 
 
@@ -62,8 +62,8 @@ def test_seeds_follow_from_step_and_position():
     one, other = Progress(step=3), Progress(step=3)
     first = one.next_problems(PROBLEMS, 4, 0)[1] + one.next_problems(PROBLEMS, 3, 0)[1]
     assert first == other.next_problems(PROBLEMS, 7, 0)[1] and len(set(first)) == 7
-    other.begin_step()
-    assert not set(first) & set(other.next_problems(PROBLEMS, 7, 0)[1])
+    later = Progress(step=3, position=7, position_of_step=7)
+    assert not set(first) & set(later.next_problems(PROBLEMS, 7, 0)[1])
 
 
 def test_the_end_of_a_step_is_counted():

@@ -59,7 +59,7 @@ def test_outcomes_hold_every_rollout_at_its_place():
         assert r.verdict == verify(r.problem.kind, r.text, r.problem.reference)
     assert outcomes.truncated.any() and not outcomes.truncated.all()
     _, more = drawn(2, 6, seed=1)
-    both = Outcomes.none(6).followed_by(outcomes).followed_by(more)
+    both = Outcomes.empty(6).followed_by(outcomes).followed_by(more)
     assert len(both) == len(both.kinds) == 6 and both.rounds == 2
     assert torch.equal(both.reward, torch.cat([outcomes.reward, more.reward]))
 

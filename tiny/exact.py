@@ -36,13 +36,14 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 import brorl
 from tiny.answers import OPERATORS, answers_of
-from trainer.data import load_data
+from trainer.data import load_sources
 from trainer.files import read_csv, read_lines, write, write_csv
-from trainer.policy import Policy, agrees_with_logits
+from trainer.policy import Policy
 from trainer.pretrained import load_tokenizer, stop_tokens
 from trainer.report import short
 from trainer.run import read_state
 from trainer.settings import TINY
+from trainer.trial import difference_from_logits
 from verify import Problem
 
 CHARACTERS = "0123456789" + OPERATORS
@@ -128,9 +129,9 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     """Load a policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError if it is no model."""
     tokenizer, _ = load_tokenizer(model)
     policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
-    if not agrees_with_logits(policy):
+    if difference_from_logits(policy):
         raise ValueError(f"{model} scales or caps its logits after the head: take another model")
-    policy.share_prompts = agrees_with_logits(policy, share_prompts=True)
+    policy.share_prompts = not difference_from_logits(policy, share_prompts=True)
     return policy, tokenizer
 
 
@@ -147,7 +148,7 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     if settings.get("lora_rank"):
         raise ValueError(f"{run}: checkpoints of --lora_rank have no frozen weights: score {run / 'model'} by --model")
     if todo := sorted({0, *folders} - {*rows}):
-        problems = load_data(settings["eval_data"])[:first]
+        problems = load_sources(settings["eval_data"])[:first]
         policy, tokenizer = load_policy(settings["model"])
         start = Knowledge.of(log_probs(policy, tokenizer, problems))
         for step in todo:
@@ -198,7 +199,7 @@ def main(argv: list[str] | None = None) -> None:
         for run in args.runs:
             print(f"{short(str(run))}\n{table(follow(run, args.problems))}\nwrote {short(str(run / 'exact.csv'))}")
         if not args.runs:
-            model, problems = args.model or str(TINY / "policy"), load_data(args.data or [str(TINY / "test.jsonl")])
+            model, problems = args.model or str(TINY / "policy"), load_sources(args.data or [str(TINY / "test.jsonl")])
             problems = problems[: args.problems]
             now = Knowledge.of(log_probs(*load_policy(model), problems))
             row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}

@@ -26,7 +26,19 @@ import torch
 from transformers import AutoConfig, PretrainedConfig
 
 from tools.random_model import QWEN
-from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs, needs_of
+from trainer.count import (
+    GIB,
+    GRAPHS_GIB,
+    RESERVE_GIB,
+    Count,
+    Needs,
+    cards_of,
+    count_update,
+    largest_share,
+    needs,
+    needs_of,
+    room_gib,
+)
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
 from trainer.memory import largest
@@ -43,10 +55,10 @@ LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
 
 def flags(n: Needs, card_gib: float, longest: int) -> str:
     """The flags that make a run fit, or why it does not. longest: tokens of a prompt and its response."""
-    room = card_gib - RESERVE_GIB - GRAPHS_GIB
+    room = room_gib(card_gib)
     if n.start > room:
         return f"no: the start needs {n.start:.1f} GiB"
-    share = min(0.5, int(20 * (room - n.held()) / card_gib) / 20)
+    share = min(0.5, largest_share(n, card_gib))
     if share * card_gib < n.engine + LEAST_CACHE_GIB:
         return f"no: {n.held():.1f} GiB stay during the rollouts, and vLLM needs {n.engine + LEAST_CACHE_GIB:.1f}"
     for tokens, checkpointing in sorted(n.update, key=lambda key: (key[1], -key[0])):
@@ -83,7 +95,7 @@ def check(folder: Path, card_gib: float | None = None) -> str:
     c.max_tokens_per_micro_batch = max(64, min(c.max_tokens_per_micro_batch, int(per_update)))
     if any("process" in taken for taken in measured.values()):
         c.offload = False  # without a card, moments and reference stay in the memory of the process
-    cards = FSDP2 if began["sharded"] else DDP if began["processes"] > 1 else ONE
+    cards = cards_of(began["sharded"], began["processes"])
     with refusing("--check: "):
         model = AutoConfig.from_pretrained(c.model)
 

@@ -48,14 +48,14 @@ from trainer.adapters import trainable
 from trainer.command_line import read_settings
 from trainer.exits import Refusal, explained
 from trainer.files import write
+from trainer.launch import fsdp_requested, start_accelerator
 from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import seed_of
 from trainer.report import short
 from trainer.settings import TINY, Config
-from trainer.sharding import fsdp_requested
-from trainer.start import Setup, set_up, start_accelerator
+from trainer.start import Setup, set_up
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
 SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table
@@ -81,18 +81,17 @@ def timed_step(
 ) -> Step:  # fmt: skip
     """Make a step of train.py with N = n and b prompts. The learning rate is 0."""
     progress = setup.progress
-    progress.step += 1
-    progress.begin_step()
+    progress.next_step()
     fixed, full = config.updates_per_step * optimizer_s, config.prompts_per_step
     config = replace(config, rollouts_per_prompt=n, prompts_per_step=b)
     began = time.perf_counter()
     rollouts, outcomes, kept, sums = train.make_step(progress.step, config, accelerator, setup)
     sums.result()  # waits for a GPU
-    laps = setup.run.laps
+    laps = setup.run.clock.laps
     training = laps.get("score", 0.0) + laps.get("update", 0.0)
     both = gather_object([(time.perf_counter() - began - training, training)])
     roll_out, training = map(max, zip(*both, strict=True))
-    progress.end_step(outcomes, kept, setup.run.seconds())
+    progress.end_step(outcomes, kept, setup.run.clock.seconds())
     count = int(kept.sum())
     each = (training - fixed) / count + fixed / max(count, full) if count else math.nan
     return Step(n, rollouts, outcomes, kept, roll_out / len(outcomes), each)
@@ -103,20 +102,20 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
 
     The first step of an N is slower: memory of its size is allocated. So it is made twice, and the first is not timed.
     """
-    run, b, steps, cost = setup.run, config.prompts_per_step, list[Step](), dict[int, float]()
+    clock, b, steps, cost = setup.run.clock, config.prompts_per_step, list[Step](), dict[int, float]()
     optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
-    ends, began = run.seconds() + seconds, run.seconds()
+    ends, began = clock.seconds() + seconds, clock.seconds()
     timed_step(MEASURED[0], 1, optimizer_s, config, accelerator, setup)  # slow: everything happens for the first time
-    expected = run.seconds() - began  # seconds of a kept prompt
+    expected = clock.seconds() - began  # seconds of a kept prompt
     for i, n in enumerate(tqdm(MEASURED, desc="steps", unit="N", leave=False, disable=None)):
-        left = ends - run.seconds()
+        left = ends - clock.seconds()
         if i and 2 * expected > left:  # one prompt takes too long
             break
         prompts = max(1, min(b, int(left / (len(MEASURED) - i) / (2 * expected))))
         for repeat in range(REPEATS):
-            began = run.seconds()
+            began = clock.seconds()
             step = timed_step(n, prompts, optimizer_s, config, accelerator, setup)
-            took = run.seconds() - began
+            took = clock.seconds() - began
             steps.append(step if repeat else step._replace(drawn_s=math.nan, kept_s=math.nan))
             if repeat and took > seconds / 20:
                 break
@@ -193,7 +192,7 @@ def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, s
     most = max((len(x.kept) for x in large), default=0)
     turns = [(x, p) for p in range(most) for x in large if p < len(x.kept)]
     for step, p in tqdm(turns, desc="gradients", unit="prompt", leave=False, disable=None):
-        if setup.run.seconds() > ends and len(sizes) >= FEW:
+        if setup.run.clock.seconds() > ends and len(sizes) >= FEW:
             break
         if step.kept[p]:
             halves.append(gradients.halves(step, p))
@@ -283,10 +282,10 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: floa
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     for group in setup.optimizer.param_groups:
         group["lr"] = 0.0
-    began, left = setup.run.seconds(), 60 * minutes - setup.run.seconds()
+    began, left = setup.run.clock.seconds(), 60 * minutes - setup.run.clock.seconds()
     steps = make_steps(config, accelerator, setup, STEPS_SHARE * left)
     ratio = measure_ratio(steps, config, accelerator, setup, began + left)
-    found = {"model": short(config.model), "minutes": setup.run.seconds() / 60}
+    found = {"model": short(config.model), "minutes": setup.run.clock.seconds() / 60}
     found |= answer(steps, ratio, config.prompts_per_step)
     if accelerator.is_main_process:
         print(in_words(found, config))

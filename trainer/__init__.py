@@ -4,22 +4,27 @@ settings.py       the settings, one line each
 command_line.py   from the command line, a recipe or an earlier run to their values
 exits.py          turns an exception into a sentence and an exit code
 objectives.py     finds the objective that --objective names, and tries it
+launch.py         starts Accelerate; the precision of a run, and whether FSDP2 shards it
 start.py          builds the objects of a run, compares engine and trainer
 pretrained.py     model and tokenizer, in the folder format of transformers
 problems.py       reads problems from files, public data sets and generators, and checks each one
 data.py           the problems of a run, from all sources, as prompts that fit the model
+templates.py      a model's chat template, tried within limits
 text.py           a prompt in tokens, and the tokens that a response's text leaves out
 progress.py       stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py       stages 2 and 3: roll_out; the thread that judges
 outcomes.py       their results: Rollout, Outcomes
 micro_batches.py  stages 6 and 7: rollouts cut into micro-batches, and `write_log_probs`
 policy.py         the policy as the loss sees it: log-probs of response tokens
+trial.py          three rollouts before the run: is the policy the model, and how is it computed
 head.py           log-probs from hidden states, without all logits
 autocast.py       the forward pass in bfloat16, with weights rounded as in the engines
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
-offload.py        moments and reference in host memory: --offload
+offload.py        AdamW's moments, allocated at the start; moments and reference in host memory: --offload
+run_settings.py   the settings that a run keeps: config.json for --resume, recipe.json of its model
 run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
+clock.py          seconds and peak memory of each stage, for timing.jsonl and the console
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config
 metrics.py        the numbers of a step and of an evaluation, and warnings about them

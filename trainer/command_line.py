@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import textwrap
-from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +28,7 @@ from trainer.data import read_spec
 from trainer.exits import Refusal, refusing
 from trainer.objectives import load_objective
 from trainer.pretrained import is_missing_folder
+from trainer.run_settings import settings_at_start
 from trainer.settings import GIVEN, TINY, Config, formatted, rule
 
 PRORL_SAMPLES = 16 * 512  # of a step of the paper's ProRL: N = 16, B = 512 (table 1)
@@ -98,12 +98,13 @@ def default_of(f: Field) -> str:
 
     The embedded policy has a recipe.json: its values follow those of the paper, if they differ.
     """
-    values, own = (
+    of_the_paper, own = (
         ", ".join(dict.fromkeys(formatted(recipe[f.name]) for recipe in recipes if f.name in recipe))
         for recipes in (PAPERS, EMBEDDED)
     )
     if f.default is None:
-        return f" [{values}{f'; tiny/policy: {own}' if own not in ('', values) else ''}]" if values else ""
+        differs = f"; tiny/policy: {own}" if own not in ("", of_the_paper) else ""
+        return f" [{of_the_paper}{differs}]" if of_the_paper else ""
     return f" [{formatted(f.default)}]" if type(f.default) in (int, float) else ""
 
 
@@ -144,9 +145,9 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
             "that folder of --output_dir, which sets the path"
         )
     if config.resume:
-        began = settings_at_start(config)
-        for name in began.keys() & {f.name for f in fields(config)} - given - {"resume", "output_dir", "name"}:
-            setattr(config, name, began[name])
+        at_start = settings_at_start(config)
+        for name in at_start.keys() & {f.name for f in fields(config)} - given - {"resume", "output_dir", "name"}:
+            setattr(config, name, at_start[name])
     if (config.data is None) != (config.eval_data is None) and not config.eval_only:
         raise Refusal("--data and --eval_data belong together: name both, or none for the embedded problems")
     config.model = config.model or str(TINY / "policy")
@@ -170,8 +171,8 @@ def check_size(config: Config, given: set[str]) -> None:
     """
     sizes = [*rule("size")]
     missing = [name for name in sizes if name not in given]
-    values = recipe_of(config)
-    has_size = "recipe" in given or any(values[name][1].startswith(IN_FOLDER) for name in sizes)
+    recipe = recipe_of(config)
+    has_size = "recipe" in given or any(recipe[name][1].startswith(IN_FOLDER) for name in sizes)
     if not missing or has_size or is_missing_folder(config.model):
         return
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
@@ -237,17 +238,6 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
     return recipe
 
 
-def recipes_of_run(config: Config) -> dict[str, Any]:
-    """Return recipe.json of the model that a run trains: the run's values, for other recipes those of an evaluation."""
-    source = f"as in the run {config.name}"
-    values = {name: getattr(config, name, None) for name in brorl.RECIPES[config.recipe]}
-    if config.lora_rank:
-        values["learning_rate"] = None  # a recipe's rate is for all weights
-    settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
-    recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
-    return recipes | {config.recipe: settings}
-
-
 # ------------------------------------------------------------------------------------------------------- the checks
 
 
@@ -278,29 +268,3 @@ def check_settings(c: Config) -> None:
         load_objective(c.objective)
     if wrong:
         raise Refusal("\n".join(wrong))
-
-
-# ------------------------------------------------------------------------------------------------------- --resume
-
-
-def settings_at_start(config: Config) -> dict[str, Any]:
-    """Read the config.json of the run to resume. Raises Refusal if there is none."""
-    folder = Path(config.output_dir) / config.name
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        began = dict(json.loads((folder / "config.json").read_text()))
-        if began["digests"] and not began["eval_only"]:
-            return began
-    raise Refusal(f"--resume: {folder} has no config.json of a training run; set --name and --output_dir")
-
-
-def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
-    """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
-    began, now = settings_at_start(config), asdict(config) | launch
-    changed = [
-        f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - rule("free").keys() if began.get(k) != now[k]
-    ]
-    changed += [
-        name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
-    ]
-    if changed:
-        raise Refusal(f"--resume would continue another run: {'; '.join(changed)} changed")

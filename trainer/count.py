@@ -13,7 +13,6 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from unittest import mock
 
 import torch
@@ -25,8 +24,9 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from trainer.adapters import add_adapters, trainable
 from trainer.autocast import dither_under_autocast
 from trainer.head import MAX_LOGITS, chunked_logprobs
+from trainer.offload import allocate_moments
 from trainer.policy import Policy, recompute_layers
-from trainer.sharding import allocate_moments
+from trainer.settings import Config
 
 GIB = 2**30
 RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured
@@ -182,7 +182,7 @@ def needs(
     sizes.
     """
     slope = {
-        on: bytes_per_token({t: x.update for (t, is_on), x in counts.items() if is_on == on}) for on in (False, True)
+        on: growth_per_token({t: x.update for (t, is_on), x in counts.items() if is_on == on}) for on in (False, True)
     }
     one = next(iter(counts.values()))
     text = config.get_text_config()
@@ -216,19 +216,37 @@ def needs(
     return found
 
 
-def bytes_per_token(peaks: dict[int, int]) -> float:
+def growth_per_token(peaks: dict[int, int]) -> float:
     """The growth of a peak with the tokens of a micro-batch, from its two largest sizes; nan without two of them."""
     sizes = sorted(peaks, reverse=True)
     return (peaks[sizes[0]] - peaks[sizes[1]]) / (sizes[0] - sizes[1]) if len(sizes) > 1 else math.nan
 
 
-def needs_of(c: Any, model: PretrainedConfig, cards: str, ranks: int, count: Callable[..., Count]) -> Needs:
-    """The memory of a run with the settings `c`, on one of its cards. count(tokens, checkpointing, lora_rank) -> Count.
+def needs_of(c: Config, model: PretrainedConfig, cards: str, ranks: int, count: Callable[..., Count]) -> Needs:
+    """The memory of a run with the settings `c` on one of its cards.
 
-    c: trainer/settings.py's Config.
+    count: of (tokens, checkpointing, lora_rank).
     """
     tokens, on = c.max_tokens_per_micro_batch, c.gradient_checkpointing
     sizes = (tokens, tokens // 2) if cards == FSDP2 else (tokens,)
     counts = {(size, on): count(size, on, c.lora_rank) for size in sizes}
     n = needs(model, counts, c.offload, ranks)[cards]
     return n if c.kl_coef else replace(n, reference=0.0, start=n.start - n.gradients)  # no reference
+
+
+# ---------------------------------------------------------------------------------------------------- on the cards
+
+
+def cards_of(sharded: bool, processes: int) -> str:
+    """On which cards a run of so many processes is: ONE, DDP or FSDP2."""
+    return FSDP2 if sharded else DDP if processes > 1 else ONE
+
+
+def room_gib(card_gib: float) -> float:
+    """What a card has for trainer and engine."""
+    return card_gib - RESERVE_GIB - GRAPHS_GIB
+
+
+def largest_share(n: Needs, card_gib: float) -> float:
+    """The largest --gpu_memory_utilization that leaves room for what stays during the rollouts, in steps of 0.05."""
+    return int(20 * (room_gib(card_gib) - n.held()) / card_gib) / 20

@@ -1,10 +1,12 @@
-"""The problems of a run: from the sources of --data and --eval_data, as prompts that fit the model.
+"""The problems of a run: `load_sources` reads them, `load_data` checks that they are prompts that fit the model.
 
-path.jsonl             a file of problems (trainer/problems.py)
-hf:NAME                an entry of HUB (trainer/problems.py), by the package datasets; hf:NAME=FOLDER reads a copy
-                       from `save_to_disk`
-gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
-SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
+--data and --eval_data name sources, each in one of these forms (trainer/problems.py reads one source):
+
+FILE.jsonl             a file of problems
+hf:NAME                an entry of HUB, read by the package datasets; hf:NAME=FOLDER reads a copy from `save_to_disk`
+gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed to train on, and
+                       with a fixed one to evaluate on
+SOURCE:WEIGHT          a source and its share of the epoch, relative to the other weights; for all sources or for none
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from trainer.objectives import file_of
 from trainer.pretrained import load_tokenizer
 from trainer.problems import load_gym, load_hub, load_problems
 from trainer.settings import GIVEN, Config
-from trainer.text import encode, template_fault
+from trainer.templates import template_fault
+from trainer.text import encode
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -46,7 +49,7 @@ class Data(NamedTuple):
     digests: dict[str, str]  # of problems, tokenizer and reward files, for --resume
 
 
-def load(config: Config, origins: dict[str, str]) -> Data:
+def load_data(config: Config, origins: dict[str, str]) -> Data:
     """Read tokenizer and problems, and check that each prompt and a response fit the model. Raises Refusal.
 
     An --eval_max_response_tokens that the user did not set is lowered to the model's positions.
@@ -56,13 +59,13 @@ def load(config: Config, origins: dict[str, str]) -> Data:
     problems: list[Problem] = []
     if not config.eval_only:
         with refusing("--data: "):
-            problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
+            problems = [with_system_prompt(p, config) for p in load_sources(config.data, config.seed)]
         if config.prompts_per_step > len(problems):
             raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the size of --data, {len(problems)}")
     named: list[tuple[str, Problem]] = []
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
-            named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
+            named += [(name, with_system_prompt(p, config)) for p in load_sources([spec], HELD_OUT_SEED)]
     if fault := template_fault(tokenizer, [*problems, *(p for _, p in named)]):
         raise Refusal(f"--model {config.model}: its chat template {fault}: repair it, or use another model")
     lengths, held_out_lengths = (
@@ -81,29 +84,29 @@ def load(config: Config, origins: dict[str, str]) -> Data:
         positions = max(positions, needed)
     available, named = len(named), choose_held_out(named, config.eval_problems)
     held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
-    found = digests(config, problems, held_out, tokenizer)
-    return Data(tokenizer, problems, held_out, sources, available, lengths, positions, found)
+    inputs = digests(config, problems, held_out, tokenizer)
+    return Data(tokenizer, problems, held_out, sources, available, lengths, positions, inputs)
 
 
-def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
-    """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
+def load_sources(specs: list[str], seed: int = 0) -> list[Problem]:
+    """Return the problems of one epoch. specs: sources, each with an optional :WEIGHT.
 
     The seed fixes the generated problems (gym:) and, with weights, the order of all.
     """
     pairs = [read_spec(spec) for spec in specs]
-    sources = []
+    found = []  # the problems of each source
     for source, _ in pairs:
         start, _, name = source.partition(":")
         if start == "gym":
-            sources.append(load_gym(name, seed))
+            found.append(load_gym(name, seed))
         else:
-            sources.append(load_hub(name) if start == "hf" else load_problems(source))
+            found.append(load_hub(name) if start == "hf" else load_problems(source))
     weights: list[Any] = [weight for _, weight in pairs]
     if all(weight is None for weight in weights):
-        return [problem for problems in sources for problem in problems]
+        return [problem for problems in found for problem in problems]
     if None in weights:
         raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
-    return mix(sources, weights, seed)
+    return mix(found, weights, seed)
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:
@@ -116,16 +119,16 @@ def read_spec(spec: str) -> tuple[str, float | None]:
     return source, float(last)
 
 
-def mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
-    """Shuffle every source, and draw from them in the shares of their weights in every stretch of the epoch."""
+def mix(found: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
+    """Shuffle the problems of each source, and draw them in the shares of the weights in every stretch of the epoch."""
     total, rng = sum(weights), random.Random(seed)
-    length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
-    drawn, epoch = [0] * len(sources), []
-    decks: list[list[Problem]] = [[] for _ in sources]
+    length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(found, weights, strict=True)))
+    drawn, epoch = [0] * len(found), []
+    decks: list[list[Problem]] = [[] for _ in found]
     for position in range(1, length + 1):
         # The source whose share is furthest behind.
-        due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])
-        decks[due] = decks[due] or rng.sample(sources[due], len(sources[due]))
+        due = max(range(len(found)), key=lambda i: position * weights[i] / total - drawn[i])
+        decks[due] = decks[due] or rng.sample(found[due], len(found[due]))
         epoch.append(decks[due].pop())
         drawn[due] += 1
     return epoch
@@ -139,10 +142,12 @@ def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> lis
     if not wanted or wanted >= len(named):
         return named
     chosen: list[int] = []
-    for source in dict.fromkeys(name for name, _ in named):
-        own = [i for i, (name, _) in enumerate(named) if name == source]
+    places: dict[str, list[int]] = {}  # name -> where its problems are
+    for i, (name, _) in enumerate(named):
+        places.setdefault(name, []).append(i)
+    for name, own in places.items():
         share = max(1, round(wanted * len(own) / len(named)))
-        chosen += random.Random(f"{HELD_OUT_SEED}/{source}").sample(own, share)
+        chosen += random.Random(f"{HELD_OUT_SEED}/{name}").sample(own, share)
     return [named[i] for i in sorted(chosen)]
 
 

@@ -17,12 +17,12 @@ from accelerate import Accelerator
 from transformers import AutoConfig
 
 from engines.vllm import vllm_bytes
-from trainer.count import DDP, FSDP2, GIB, GRAPHS_GIB, ONE, RESERVE_GIB, Count, Needs, count_update, needs_of
+from trainer.count import FSDP2, GIB, Count, Needs, cards_of, count_update, largest_share, needs_of
+from trainer.launch import fsdp_requested
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
 
 Peak = dict[str, float]  # name -> GiB
-ADAPTERS = 16  # the --lora_rank of docs/memory.md
+LORA_RANK = 16  # the --lora_rank of docs/memory.md
 # Messages of torch (GPU, CPU) and of vLLM, whose kinds of errors are also those of other mistakes
 LACKS = re.compile(r"out of memory|can't allocate memory|less than desired GPU memory utilization")
 LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is needed")  # vLLM's share is too small
@@ -31,7 +31,7 @@ LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is neede
 # -------------------------------------------------------------------------------------------------------- the peaks
 
 
-def restart(device: torch.device) -> None:
+def restart_peak(device: torch.device) -> None:
     """Begin the next `peak` of a GPU now."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -40,9 +40,9 @@ def restart(device: torch.device) -> None:
 def peak(device: torch.device) -> Peak:
     """Return the peak of this process in GiB.
 
-    On a GPU, since `restart`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch counts
-    these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began: to reset
-    its peak, a process needs the right to write /proc/self/clear_refs.
+    On a GPU, since `restart_peak`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch
+    counts these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began:
+    to reset its peak, a process needs the right to write /proc/self/clear_refs.
     """
     if device.type != "cuda":
         return {"process": round(process_peak() / GIB, 3)}
@@ -88,10 +88,10 @@ def summary(timing: list[dict[str, Any]]) -> str:
 
 
 @contextmanager
-def advising(config: Config, accelerator: Accelerator, run: Any = None) -> Iterator[None]:
+def advising(config: Config, accelerator: Accelerator, clock: Any = None) -> Iterator[None]:
     """Add a note to an out-of-memory error: the stage, the peak before it, and the flags that save most there.
 
-    run: trainer/run.py's Run, which knows its stage. Without it the run is starting.
+    clock: trainer/clock.py's Clock of the run, which knows the stage. Without it the run is starting.
     """
     try:
         yield
@@ -100,7 +100,7 @@ def advising(config: Config, accelerator: Accelerator, run: Any = None) -> Itera
         said = isinstance(failure, RuntimeError | ValueError) and (lacks_cache or LACKS.search(str(failure)))
         if said or isinstance(failure, torch.OutOfMemoryError | MemoryError):
             print("out of memory: counting which flags help may take a minute ...", file=sys.stderr, flush=True)
-            stage, where = (run.stage, f"{run.stage} of step {run.step}") if run else ("start", "start")
+            stage, where = (clock.stage, f"{clock.stage} of step {clock.step}") if clock else ("start", "start")
             failure.add_note(advice(config, accelerator, stage, where, lacks_cache))
         raise
 
@@ -136,7 +136,7 @@ def savings(
     card_gib: 0 on a CPU. With `lacks_cache` a larger share of vLLM comes first, if there is room for it.
     """
     model, ranks = AutoConfig.from_pretrained(config.model), accelerator.num_processes
-    cards = FSDP2 if fsdp_requested() else DDP if ranks > 1 else ONE
+    cards = cards_of(fsdp_requested(), ranks)
     in_trainer = stage in ("score", "update")  # vLLM sleeps
 
     @functools.cache
@@ -150,7 +150,7 @@ def savings(
 
     changes: dict[str, dict[str, Any]] = {}
     if cards != FSDP2 and not config.lora_rank:
-        changes[f"--lora_rank {ADAPTERS} (in a new run)"] = {"lora_rank": ADAPTERS, "offload": False}
+        changes[f"--lora_rank {LORA_RANK} (in a new run)"] = {"lora_rank": LORA_RANK, "offload": False}
         if card_gib and not config.offload:
             changes["--offload"] = {"offload": True}
     half = config.max_tokens_per_micro_batch // 2
@@ -160,8 +160,7 @@ def savings(
         changes["--gradient_checkpointing"] = {"gradient_checkpointing": True}
     found, share = [], config.gpu_memory_utilization
     if card_gib and not in_trainer:
-        held = needs_of(config, model, cards, ranks, count).held()
-        fits = int(20 * (card_gib - RESERVE_GIB - GRAPHS_GIB - held) / card_gib) / 20
+        fits = largest_share(needs_of(config, model, cards, ranks, count), card_gib)
         less = round(min(fits, share - 0.1), 2)
         if lacks_cache and fits > share:
             found.append((f"--gpu_memory_utilization {fits:g}", (fits - share) * card_gib))

@@ -30,7 +30,7 @@ def step_metrics(progress: Progress, outcomes: Outcomes, kept: torch.Tensor) -> 
     metrics = {
         "step": progress.step,
         "samples": progress.samples,
-        "prompts": int(kept.sum()),
+        "prompts": int(kept.sum()),  # informative ones; the step drew len(outcomes)
         "pass_rate": float(kept.double().mean()),
         "rounds": outcomes.rounds,
         "reward": float(outcomes.reward.mean()),

@@ -86,11 +86,11 @@ def log_probs(policy: torch.nn.Module, micro_batch: MicroBatch, temperature: flo
 
 @torch.no_grad()
 def write_log_probs(
-    policy: torch.nn.Module, micro_batches: list[MicroBatch], name: str, temperature: float, accelerator
+    policy: torch.nn.Module, mini_batch: list[MicroBatch], name: str, temperature: float, accelerator
 ) -> Tensor:
     """Stage 6: write log π of each micro-batch's tokens into its field `name`. Returns this rank's sum of entropies."""
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
-    for micro_batch in micro_batches:
+    for micro_batch in mini_batch:
         logp, entropy = log_probs(policy, micro_batch, temperature, accelerator)
         total += entropy.double().sum()
         setattr(micro_batch, name, logp.float())

@@ -9,6 +9,8 @@
 The optimizer step of a parameter needs no other parameter, so the parameters take turns: their moments travel to the
 device and back. Stage 6 only reads the reference, so its weights travel to the device and not back. The numbers are
 those of a run without --offload, bit for bit: the same operations run on the same device.
+
+`allocate_moments` gives AdamW its moments in every run, with --offload and without.
 """
 
 from __future__ import annotations
@@ -54,6 +56,14 @@ def in_host_memory(x: Tensor, pinned: bool) -> Tensor:
 def zeros_in_host_memory(p: Tensor) -> Tensor:
     """Zeros of the parameter's shape and type."""
     return in_host_memory(torch.zeros(p.shape, dtype=p.dtype), pinned=p.is_cuda)
+
+
+def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Give AdamW its moments now, as zeros: later the engine has the memory. With --offload they are on the host."""
+    zeros = zeros_in_host_memory if isinstance(optimizer, OffloadedAdamW) else torch.zeros_like
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            optimizer.state[p] = {"step": torch.tensor(0.0), "exp_avg": zeros(p), "exp_avg_sq": zeros(p)}
 
 
 def to_host(module: torch.nn.Module) -> None:

@@ -50,14 +50,15 @@ class Outcomes:
         return len(self.reward)
 
     @property
-    def none_judged(self) -> bool:
+    def judge_failed_on_all(self) -> bool:
         """Whether there are responses, and the judge timed out or crashed on each."""
         return len(self) > 0 and bool(torch.isin(self.reason, torch.tensor(FAILED)).all())
 
     @classmethod
-    def none(cls, n: int) -> Outcomes:
-        empty = torch.zeros(0, n)
-        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), empty.bool(), [])
+    def empty(cls, n: int) -> Outcomes:
+        """The outcomes of a step before its first round: N rollouts of no prompt."""
+        table = torch.zeros(0, n)
+        return cls(table.double(), table.bool(), table.long(), table.long(), table.bool(), table.bool(), [])
 
     @classmethod
     def of(

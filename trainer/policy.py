@@ -20,21 +20,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import DynamicCache, PreTrainedModel
 
 from engines.model import cache_argument
 from trainer.head import chunked_logprobs
-from trainer.settings import Config
-
-# Shared prompts need a mask of [D, R, L + R], and attention without a mask is faster: they pay for short responses.
-SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
-# Settings of transformers' models whose logits are not h Wᵀ + b, unless the value is None or 1.
-LOGIT_SETTINGS = (
-    "final_logit_softcapping", "logit_scale", "logits_scaling", "logits_soft_cap", "lm_head_multiplier",
-)  # fmt: skip
 
 
 class Policy(torch.nn.Module):
@@ -107,91 +98,3 @@ def switch_off_dropout(model: torch.nn.Module) -> None:
         for name, value in [*vars(module).items()]:
             if isinstance(value, float) and ("drop" in name or (name == "p" and "Dropout" in type(module).__name__)):
                 setattr(module, name, 0.0)
-
-
-def precision_of(accelerator: Accelerator) -> str:
-    """The precision of forward passes: "bfloat16" or "float32"."""
-    return "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
-
-
-def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:
-    """Whether stages 6 and 7 compute each prompt of a micro-batch once: the same answer for the whole run.
-
-    Gradient checkpointing drops the key-value cache, so it excludes sharing.
-    """
-    mean = sum(prompt_lengths) / len(prompt_lengths)
-    short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
-    return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
-
-
-def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
-    """Whether the policy's log-probs agree with the model's own logits."""
-    return not difference_from_logits(policy, share_prompts)
-
-
-def example(vocabulary: int) -> tuple[Tensor, list[int], list[int], Tensor, list[int]]:
-    """Arguments of `Policy.forward`: three rollouts of two prompts of random tokens."""
-    random = torch.Generator().manual_seed(0)
-    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
-    return prompts, [3, 5], [0, 1, 1], responses, [4, 2, 4]
-
-
-def has_unused_parameters(policy: Policy) -> bool:
-    """Whether there are parameters on which no log-prob depends, such as a vision tower's: DDP must look for them.
-
-    An expert of a mixture that the example does not reach counts too.
-    """
-    device = policy.model.device
-    arguments = example(policy.model.config.get_text_config().vocab_size)
-    logp, _ = policy(*(torch.as_tensor(x, device=device) for x in arguments), 1.0)
-    nodes, used = [logp.grad_fn], set()
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        used.add(id(getattr(node, "variable", None)))
-        more = {following for following, _ in node.next_functions if following is not None} - seen
-        seen |= more
-        nodes += more
-    return any(p.requires_grad and id(p) not in used for p in policy.parameters())
-
-
-@torch.no_grad()
-def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
-    """Say why the policy's log-probs do not agree with the model's own logits; "" if they agree.
-
-    Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
-    after the head, which `chunked_logprobs` does not see, or if train mode, which gradient checkpointing needs, is not
-    the same function as eval mode.
-    """
-    model = policy.model
-    text_config = model.config.get_text_config()
-    policy.eval()
-    for name in LOGIT_SETTINGS:
-        if (value := getattr(text_config, name, None)) not in (None, 1):
-            return f"it scales or caps its logits after the head ({name} {value})"
-    arguments = example(text_config.vocab_size)
-    prompts, prompt_lengths, prompt_of, responses, response_lengths = arguments
-    found, want = {}, []
-    try:
-        for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
-            row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
-            logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
-            want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
-        policy.share_prompts = share_prompts
-        for mode in (False, True):
-            policy.train(mode)
-            found[mode], _ = policy(*(torch.as_tensor(x, device=model.device) for x in arguments), 1.0)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as failure:  # a model of another author can fail in any way
-        return f"it cannot compute three short rollouts ({type(failure).__name__}: {failure})"[:300]
-    finally:
-        policy.share_prompts = False
-        policy.eval()
-    if not torch.cat([*want, found[False]]).isfinite().all():
-        return "its log-probs are not finite: a weight is NaN or too large"
-    if not (found[False] - torch.cat(want)).abs().max() < 1e-3:
-        return "it scales or caps its logits after the head"
-    if not (found[True] - found[False]).abs().max() < 1e-3:
-        return "its log-probs in train mode are not those in eval mode: it may keep a dropout that cannot be set to 0"
-    return ""

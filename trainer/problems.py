@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -176,8 +177,9 @@ def map_rows(
     usable = [problem for row_number, problem in problems.items() if row_number not in refused]
     if len(refused) > worst * (row_number + 1) or not usable:
         raise ValueError(sentences[0] if sentences else f"{where} holds no problem")
-    for sentence in sentences:
-        LOG.warning("left out: %s", printable(sentence))
+    if os.environ.get("RANK", "0") == "0":  # every rank reads the rows
+        for sentence in sentences:
+            LOG.warning("left out: %s", printable(sentence))
     return usable
 
 

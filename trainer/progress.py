@@ -1,6 +1,7 @@
 """The state of a run that a checkpoint has besides weights and moments: its budget, and its position in the problems.
 
-A run needs no random state: every draw derives from the seed, the step and a position.
+A run needs no random state: `seed_of` derives every draw, here, in train.py and in tools/which_n.py, from the seed, the
+step and a position.
 """
 
 from __future__ import annotations
@@ -52,18 +53,17 @@ class Progress:
     def steps(self, config: Config) -> Iterator[int]:
         """Count the steps until the budget is spent."""
         while not self.spent(config):
-            self.step += 1
-            self.begin_step()
+            self.next_step()
             yield self.step
 
-    def begin_step(self) -> None:
-        """Remember where the step begins in the order of the problems: a step draws no problem twice."""
-        self.position_of_step = self.position
+    def next_step(self) -> None:
+        """Count a step, and remember where it begins in the order of the problems: a step draws no problem twice."""
+        self.step, self.position_of_step = self.step + 1, self.position
 
     def reached(self, config: Config) -> list[str]:
         """The limits of the run that are reached. Ranks agree: their counts are equal."""
-        spent = {"max_steps": self.step, "max_hours": self.seconds / 3600, "max_samples": self.samples}
-        return [name for name, x in spent.items() if x >= (getattr(config, name) or math.inf)]
+        used = {"max_steps": self.step, "max_hours": self.seconds / 3600, "max_samples": self.samples}
+        return [name for name, x in used.items() if x >= (getattr(config, name) or math.inf)]
 
     def spent(self, config: Config) -> bool:
         """Whether a limit of the run is reached."""
@@ -106,7 +106,7 @@ class Progress:
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(kept.sum())
-        self.unjudged = self.unjudged + 1 if outcomes.none_judged else 0
+        self.unjudged = self.unjudged + 1 if outcomes.judge_failed_on_all else 0
         self.seconds = seconds
 
     def check_judged(self) -> None:

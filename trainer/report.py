@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from trainer.adapters import trainable
 from trainer.data import Data
-from trainer.policy import precision_of
+from trainer.launch import precision_of
 from trainer.settings import GIVEN, Config, formatted
 from trainer.text import appends_eos, starts_with_two_bos, turn_end
 
@@ -155,7 +155,7 @@ class Console:
             self.say(textwrap.fill(f"step {metrics['step']}: {sentence}", 80, subsequent_indent=" " * 9))
 
 
-def change(rows: list[dict]) -> str:
+def compare_with_start(rows: list[dict]) -> str:
     """Compare the last evaluation of a run with its first by the rule of docs/symptoms.md; "" without two of them."""
     scores = [(row["eval/pass@1"], row["eval/pass@1_se"]) for row in rows if "eval/pass@1_se" in row]
     if len(scores) < 2:

@@ -71,7 +71,7 @@ class Judge:
     """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
 
     seconds: "judge" is the time of judging, "wait_for_judge" its part after this rank's last rollout, when the run
-    waits. train.py clears them when a step begins, and `Run.lap` writes them to timing.jsonl.
+    waits. train.py clears them when a step begins, and `Clock.lap` adds them to the numbers of timing.jsonl.
     """
 
     def __init__(self, tokenizer, config: Config, objective: Objective = OBJECTIVES["brorl"]):

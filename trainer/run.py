@@ -2,7 +2,7 @@
 
 config.json      the settings, the launch, digests of problems, tokenizer and reward files
 metrics.jsonl    one line per step, without a clock: equal runs on one CPU machine write equal bytes
-timing.jsonl     seconds and peak memory per stage
+timing.jsonl     seconds and peak memory per stage (trainer/clock.py)
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
 checkpoints/     step_00000010: trained weights, AdamW's moments, the reference, progress
@@ -17,9 +17,8 @@ import os
 import shutil
 import sys
 import textwrap
-import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,28 +34,27 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 from engines.model import whole_tensors
-from trainer.command_line import check_same_run, recipes_of_run
+from trainer.clock import Clock
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
-from trainer.memory import Peak, largest, peak, restart, summary
+from trainer.launch import fsdp_requested, precision_of
+from trainer.memory import largest, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
-from trainer.policy import precision_of
 from trainer.pretrained import save_model
 from trainer.progress import Progress
-from trainer.report import Console, change, draw_curves
+from trainer.report import Console, compare_with_start, draw_curves
+from trainer.run_settings import check_same_run, recipes_of_run
 from trainer.settings import Config
-from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 FULL = 64 * 2**20  # free bytes of a disk that counts as full
-AFTER = {"roll_out": "score", "score": "update", "update": "sync"}  # the stage after another
 SAVE_S = 300  # seconds between checkpoints without --save_every
 
 
 class Run:
-    """The folder of a run, its clock and its console. Only the main process writes, except for sharded checkpoints."""
+    """The folder of a run, its clock and console. Only the main process writes, except for sharded checkpoints."""
 
     def __init__(self, config: Config, accelerator: Accelerator, data: Data):
         """Check that the folder is free, or the same run's on --resume. Raises Refusal."""
@@ -66,13 +64,9 @@ class Run:
         self.launch = {"precision": precision_of(accelerator), "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
-            self.end_if_complete()
         elif (self.folder / "config.json").exists():
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
-        self.started = self.began = self.lapped = time.perf_counter()
-        self.steps, self.laps = 0, dict[str, float]()  # steps of this process; seconds of each stage
-        self.step, self.stage = 0, "start"  # that are going on
-        self.peaks = dict[str, Peak]()  # memory of each stage
+        self.clock = Clock(accelerator)
         self.saved = 0.0  # seconds of the run at its last checkpoint
 
     def open(self) -> None:
@@ -95,46 +89,13 @@ class Run:
             names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
             self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
-        self.peaks["start"] = peak(self.accelerator.device)
+        self.clock.note_peak("start")
 
     def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
-        """Print the row of a step, and warnings. Steps to come take as long as this process's steps until now."""
-        now, config = time.perf_counter(), self.config
-        each = (now - self.first_step_began) / self.steps
-        limits = [(config.max_steps - metrics["step"]) * each] if config.max_steps else []
-        limits += [max(0.0, 3600 * config.max_hours - (now - self.started))] if config.max_hours else []
-        if config.max_samples:  # steps to come draw as many samples as the steps until now
-            limits += [max(0.0, (config.max_samples / metrics["samples"] - 1) * metrics["step"] * each)]
-        warnings = warnings_of(metrics, outcomes, config) + waited_for_judge(self.laps, now - self.began)
-        self.console.say_step(metrics, now - self.began, min(limits, default=None), warnings, config)
-
-    def begin_step(self, step: int) -> None:
-        self.step, self.steps, self.laps, self.peaks = step, self.steps + 1, {}, {}
-        self.begin("roll_out")
-        self.began = self.lapped
-        if self.steps == 1:
-            self.first_step_began = self.began
-
-    def begin(self, stage: str) -> None:
-        """Start the clocks and the memory of a stage."""
-        self.stage, self.lapped, self.processor_lapped = stage, time.perf_counter(), time.process_time()
-        restart(self.accelerator.device)
-
-    def seconds(self) -> float:
-        """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
-        return max(gather_object([time.perf_counter() - self.started]))
-
-    def lap(self, stage: str, parts: Mapping[str, float] | None = None) -> None:
-        """End a stage: note its seconds and its peak memory, and this process's processor seconds. Begin the next.
-
-        parts: seconds of parts of the stage, for timing.jsonl too.
-        """
-        now, processor = time.perf_counter(), time.process_time()
-        self.laps[stage], self.peaks[stage] = now - self.lapped, peak(self.accelerator.device)
-        if stage != "evaluate":
-            self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_lapped
-        self.laps |= parts or {}
-        self.begin(AFTER.get(stage, "log"))
+        """Print the row of a step, and warnings."""
+        seconds, left = self.clock.seconds_of_step(), self.clock.seconds_left(metrics, self.config)
+        sentences = warnings_of(metrics, outcomes, self.config) + waited_for_judge(self.clock.laps, seconds)
+        self.console.say_step(metrics, seconds, left, sentences, self.config)
 
     def append(self, file: str, row: dict) -> None:
         if self.main:
@@ -146,11 +107,11 @@ class Run:
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
         self.append("metrics.jsonl", metrics)
         timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
-        ranks = gather_object([{"peak_gib": self.peaks}])
-        self.append("timing.jsonl", timing | self.laps | {"peak_gib": largest(ranks)})
+        ranks = gather_object([{"peak_gib": self.clock.peaks}])
+        self.append("timing.jsonl", timing | self.clock.laps | {"peak_gib": largest(ranks)})
         if self.config.report_to:
             values = {name: x for name, x in metrics.items() if name != "step"}
-            seconds = {f"seconds/{stage}": x for stage, x in self.laps.items()}
+            seconds = {f"seconds/{stage}": x for stage, x in self.clock.laps.items()}
             self.accelerator.log(values | seconds, step=int(metrics["step"]))
 
     def sample(self, rollouts: list[Rollout], outcomes: Outcomes, kept: torch.Tensor, step: int) -> None:
@@ -181,7 +142,7 @@ class Run:
             self.console.say_scores(source[-13:], part)
         self.console.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
         if self.config.eval_only:
-            self.console.say(summary([{"step": progress.step, "peak_gib": self.peaks}]))
+            self.console.say(summary([{"step": progress.step, "peak_gib": self.clock.peaks}]))
             self.console.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
@@ -196,7 +157,7 @@ class Run:
 
     def save(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
-        self.stage = "checkpoint"
+        self.clock.stage = "checkpoint"
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
         aside = folder.with_name("unfinished")
         if self.main:
@@ -212,7 +173,7 @@ class Run:
                 f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
                 f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
             ) from failure
-        seconds = self.saved = self.seconds()  # with the evaluation and the checkpoint after the step
+        seconds = self.saved = self.clock.seconds()  # with the evaluation and the checkpoint after the step
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)
@@ -245,7 +206,7 @@ class Run:
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
-        self.started -= progress.seconds
+        self.clock.resume(progress.seconds)
         self.saved = progress.seconds
         self.console.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
@@ -266,7 +227,7 @@ class Run:
                 "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
                 "samples.jsonl has some responses"
             )
-        elif sentence := change(rows):
+        elif sentence := compare_with_start(rows):
             self.console.say(sentence)
         if sentence := summary(read_lines(self.folder / "timing.jsonl")):
             self.console.say(textwrap.fill(sentence, 80, subsequent_indent="  "))

@@ -1,9 +1,8 @@
-"""FSDP2: whether it is asked for, and how weights and moments are laid out over the ranks."""
+"""FSDP2: how weights are laid out over the ranks."""
 
 from __future__ import annotations
 
 import copy
-import os
 
 import torch
 from accelerate import Accelerator
@@ -12,13 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from trainer.offload import OffloadedAdamW, zeros_in_host_memory
 from trainer.policy import Policy
-
-
-def fsdp_requested() -> bool:
-    """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
-    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
 def sharing_weights(module: torch.nn.Module):
@@ -61,11 +54,3 @@ def sharded(policy: Policy, accelerator: Accelerator):
             fully_shard(module, mesh=mesh)
     bring(policy, accelerator.device)
     return fully_shard(policy, mesh=mesh)
-
-
-def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Give AdamW its moments now, as zeros: later the engine has the memory. With --offload they are on the host."""
-    zeros = zeros_in_host_memory if isinstance(optimizer, OffloadedAdamW) else torch.zeros_like
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            optimizer.state[p] = {"step": torch.tensor(0.0), "exp_avg": zeros(p), "exp_avg_sq": zeros(p)}

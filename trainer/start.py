@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import (
-    DistributedDataParallelKwargs,
-    InitProcessGroupKwargs,
-    broadcast_object_list,
-    parse_flag_from_env,
-)
+from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 import loss as L
@@ -23,27 +16,22 @@ from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
 from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.autocast import dither_under_autocast
-from trainer.data import Data, load
+from trainer.data import Data, load_data
 from trainer.exits import Refusal, refusing
+from trainer.launch import fsdp_requested, precision_of
 from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
-from trainer.offload import OffloadedAdamW, to_host
-from trainer.policy import (
-    Policy,
-    difference_from_logits,
-    has_unused_parameters,
-    precision_of,
-    recompute_layers,
-    shares_prompts,
-)
+from trainer.offload import OffloadedAdamW, allocate_moments, to_host
+from trainer.policy import Policy, recompute_layers
 from trainer.pretrained import load_model, stop_tokens, try_to_save
 from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config
-from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
+from trainer.sharding import bring, sharded, sharing_weights
+from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
 
 
 class Setup(NamedTuple):
@@ -79,53 +67,11 @@ LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
 ENDED: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
-def start_accelerator(config: Config) -> Accelerator:
-    """Start Accelerate in the run's precision, and fill in --precision.
-
-    Collectives time out after 3 hours: a rank may generate or write a checkpoint that long.
-    """
-    config.precision = precision(config)
-    options: list[Any] = [
-        InitProcessGroupKwargs(timeout=timedelta(hours=3)),
-        DistributedDataParallelKwargs(gradient_as_bucket_view=True),  # else DDP holds the gradients twice
-    ]
-    mixed_precision = "bf16" if config.precision == "bfloat16" else "no"
-    with refusing("Accelerate cannot start: "):
-        accelerator = Accelerator(mixed_precision=mixed_precision, kwargs_handlers=options)
-    started = int(os.environ["WORLD_SIZE"]) if "LOCAL_RANK" in os.environ else 1
-    if started > 1 and accelerator.num_processes == 1:
-        raise Refusal(
-            f"{started} processes were started, and Accelerate does not join them: on a CPU set "
-            "ACCELERATE_USE_CPU=true, or start with accelerate launch"
-        )
-    if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
-        raise Refusal(f"Accelerate is set to {accelerator.distributed_type.value}: use one process, DDP or FSDP2")
-    if accelerator.gradient_accumulation_steps != 1:
-        raise Refusal(
-            "gradient accumulation is set in Accelerate: set it to 1, --max_tokens_per_micro_batch replaces it"
-        )
-    # vLLM does this when it is imported. Without it, the attention of a run would depend on whether vLLM is installed.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    return accelerator
-
-
-def precision(config: Config) -> str:
-    """--precision; else bfloat16 if Accelerate asks for it or a GPU has it natively, float32 elsewhere.
-
-    Accelerate's "no" asks for nothing: `accelerate launch` sets it unless the user named a --mixed_precision.
-    """
-    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
-    if asked not in ("no", "bf16"):
-        raise Refusal(f"--mixed_precision {asked}: this loop needs bf16 or no")
-    if asked == "bf16" and config.precision == "float32":
-        raise Refusal("Accelerate is set to --mixed_precision bf16, and the run to --precision float32: change one")
-    on_a_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
-    native = on_a_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-    return config.precision or ("bfloat16" if asked == "bf16" or native else "float32")
-
-
 def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) -> Setup:
-    """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
+    """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last.
+
+    With --resume it ends the process if the run is complete.
+    """
     logging.disable_progress_bar()  # bars of reading and writing weights
     say = Console(accelerator.is_main_process).say
     where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
@@ -137,8 +83,10 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
         raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):
         load_rewards(config.rewards)
-    data = load(config, origins)
+    data = load_data(config, origins)
     run, progress = Run(config, accelerator, data), Progress()
+    if config.resume:
+        run.end_if_complete()
     objective = load_objective(config.objective)
     judge = Judge(data.tokenizer, config, objective)
     judge.check_kinds([*data.problems, *data.held_out])

@@ -1,0 +1,62 @@
+"""trainer/trial.py: what a trial of three rollouts finds out about a model."""
+
+import pytest
+import torch
+from helpers import random_policy
+from transformers import Gemma2Config, LlamaConfig
+
+from trainer.settings import Config
+from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("tiny weights", "final_logit_softcapping"), ("scaled", "after the head"), ("nan", "not finite"),
+    ("raises", "ZeroDivisionError"), ("dropout", "train mode"),
+])  # fmt: skip
+def test_the_reason_is_the_one_that_was_found(fault, said):
+    """Makes impossible: a NaN weight or an exception that is reported as "scales its logits"; small logits whose cap no
+    number shows; a dropout that survives where gradient checkpointing trains in train mode.
+    """
+    if fault == "tiny weights":
+        policy = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+        for p in policy.parameters():
+            torch.nn.init.normal_(p, std=1e-3)
+    else:
+        policy = random_policy(LlamaConfig)
+    head = policy.model.get_output_embeddings()
+    if fault == "scaled":
+        head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    if fault == "nan":
+        torch.nn.init.constant_(head.weight, float("nan"))
+    if fault == "raises":
+        policy.model.get_input_embeddings().register_forward_hook(lambda *_: 1 // 0)
+    if fault == "dropout":
+        norm = policy.model.base_model.norm
+        norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
+    assert said in difference_from_logits(policy) and not policy.training
+
+
+def test_parameters_without_a_gradient_are_found():
+    """Makes impossible: a DDP run of a model with a vision tower, whose ranks wait for gradients that never come."""
+    policy = random_policy(LlamaConfig)
+    assert not has_unused_parameters(policy)
+    policy.model.vision_tower = torch.nn.Linear(2, 2)
+    assert has_unused_parameters(policy)
+    policy.model.vision_tower.requires_grad_(False)
+    assert not has_unused_parameters(policy)
+
+
+def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
+    """Makes impossible: a mask of a gigabyte for long responses; sharing in a model that fails with a cache."""
+    policy, short = random_policy(LlamaConfig), Config(max_response_tokens=12)
+    assert shares_prompts(policy, [8, 8], short)
+    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=100))
+    assert not shares_prompts(policy, [2000, 2000], Config(max_response_tokens=4096))
+    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
+    forward = policy.model.base_model.forward
+
+    def without_cache(cache=None, past_key_values=None, **kwargs):  # a model that ignores the cache
+        return forward(**kwargs)
+
+    monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
+    assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts
