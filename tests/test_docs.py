@@ -14,7 +14,7 @@ import pytest
 from helpers import few_problems, trained
 
 from sim import Constants
-from trainer.problems import HUB
+from trainer.public_data import HUB
 from trainer.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent

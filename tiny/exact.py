@@ -36,12 +36,12 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 import brorl
 from tiny.answers import OPERATORS, answers_of
+from trainer.checkpoints import read_state
 from trainer.data import load_sources
 from trainer.files import read_csv, read_lines, write, write_csv
 from trainer.policy import Policy
 from trainer.pretrained import load_tokenizer, stop_tokens
 from trainer.report import short
-from trainer.run import read_state
 from trainer.settings import TINY
 from trainer.trial import difference_from_logits
 from verify import Problem

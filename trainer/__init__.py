@@ -7,7 +7,8 @@ objectives.py     finds the objective that --objective names, and tries it
 launch.py         starts Accelerate; the precision of a run, and whether FSDP2 shards it
 start.py          builds the objects of a run, compares engine and trainer
 pretrained.py     model and tokenizer, in the folder format of transformers
-problems.py       reads problems from files, public data sets and generators, and checks each one
+problems.py       reads a file of problems, and checks each problem
+public_data.py    the rows of public data sets and generators as problems
 data.py           the problems of a run, from all sources, as prompts that fit the model
 templates.py      a model's chat template, tried within limits
 text.py           a prompt in tokens, and the tokens that a response's text leaves out
@@ -23,7 +24,8 @@ sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
 offload.py        AdamW's moments, allocated at the start; moments and reference in host memory: --offload
 run_settings.py   the settings that a run keeps: config.json for --resume, recipe.json of its model
-run.py            stage 9: the folder of a run, its logs, its checkpoints, how a killed run continues
+run.py            stage 9: the folder of a run, its logs, when it writes a checkpoint, how a killed run continues
+checkpoints.py    the tensors of a checkpoint
 clock.py          seconds and peak memory of each stage, for timing.jsonl and the console
 memory.py         peak memory of the stages, and which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config

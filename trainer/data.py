@@ -1,6 +1,6 @@
 """The problems of a run: `load_sources` reads them, `load_data` checks that they are prompts that fit the model.
 
---data and --eval_data name sources, each in one of these forms (trainer/problems.py reads one source):
+--data and --eval_data name sources, each in one of these forms (problems.py and public_data.py read one source):
 
 FILE.jsonl             a file of problems
 hf:NAME                an entry of HUB, read by the package datasets; hf:NAME=FOLDER reads a copy from `save_to_disk`
@@ -27,7 +27,8 @@ from kinds.users import reward_files
 from trainer.exits import Refusal, refusing
 from trainer.objectives import file_of
 from trainer.pretrained import load_tokenizer
-from trainer.problems import load_gym, load_hub, load_problems
+from trainer.problems import load_problems
+from trainer.public_data import load_gym, load_hub
 from trainer.settings import GIVEN, Config
 from trainer.templates import template_fault
 from trainer.text import encode
