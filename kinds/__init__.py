@@ -1,4 +1,4 @@
-"""The kinds of problems behind verify.py (section 4.2.1): a file for each, and a library for two of them.
+"""The kinds of problems that verify.py judges (section 4.2.1), but countdown, which verify.py has itself.
 
 maths.py     kind "math": the last box, and the golds
 science.py   kind "science": math with units, formulas and options

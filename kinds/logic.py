@@ -191,8 +191,8 @@ def reaches_target(answer: str, entry: dict[str, Any]) -> bool:
     The scorer of countdown rounds. The one of puzzle24 cuts 24.7 to 24, and takes any four numbers.
     """
     numbers, target = entry["metadata"]["numbers"], entry["metadata"].get("target", 24)
-    written = re.sub(r"(^|\()\s*-", r"\1 0 -", answer)  # value_of reads no sign before a term
-    return sorted(map(int, re.findall("[0-9]+", answer))) == sorted(numbers) and value_of(written) == target
+    written = re.sub(r"(^|\()\s*+-", r"\1 0 -", answer)  # value_of reads no sign before a term
+    return sorted(map(int, re.findall("[0-9]++", answer))) == sorted(numbers) and value_of(written) == target
 
 
 @functools.cache

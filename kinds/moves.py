@@ -4,8 +4,9 @@ The package's simulators skip a move that is impossible: a car that stands in th
 box that is not there. Then a text with every possible move, or a random walk, solves many puzzles without reasoning.
 Here each move must be possible when it is made, so one impossible move makes the answer wrong.
 
-Each function takes the answer and an entry of its data set, and returns the reward. It raises an exception for a text
-that is no list of moves: such an answer is unparsed.
+Each function takes the answer and an entry of its data set, and returns the reward. An answer on which it raises an
+exception is unparsed. `frees_car` and `opens_lock` skip what is no move: for them, FORMS of kinds/logic.py refuses a text
+of another form before.
 """
 
 import json
