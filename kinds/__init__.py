@@ -6,7 +6,7 @@ answers/     the library that reads and compares the answers of both; kinds/answ
 code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers
-moves.py     our own checks of those puzzles whose answer is a list of moves
+checks.py    our own checks of puzzles whose scorer pays for wrong answers
 boxes.py     the last \boxed{...} of a response
 blocks.py    the blocks of code in a response, as CommonMark has them
 users.py     a user's file of rewards
