@@ -45,7 +45,7 @@ def golds_of(reference: str | list[str]) -> list[str]:
     return reference if isinstance(reference, list) else [reference]
 
 
-def check_text(kind_name: str, reference: Any) -> None:
+def check_golds(kind_name: str, reference: Any) -> None:
     """Raise ValueError unless the reference is the text of one answer whose brackets balance, or a list of such."""
     if isinstance(reference, list) and reference:
         for gold in reference:
@@ -53,7 +53,7 @@ def check_text(kind_name: str, reference: Any) -> None:
                 raise ValueError(
                     f"a list of golds of kind {kind_name} has only texts, got a list in it: {shown(reference)}"
                 )
-            check_text(kind_name, gold)
+            check_golds(kind_name, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
     if lost := _LOST_BACKSLASH.search(text):
@@ -89,4 +89,4 @@ def answer_math(response: str) -> str | None:
     return last_box(after_thinking(response) or "")
 
 
-KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_text("math", gold), solution=solution_math)
+KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_golds("math", gold), solution=solution_math)

@@ -18,7 +18,7 @@ from judging import THREE, costs_at_most, instruction, reason, seconds
 from test_kinds_ifeval import FOLLOWED
 
 from kinds.answers import read
-from kinds.patterns import FORWARD, forward
+from kinds.patterns import COMPILED, forward
 from sandbox import pool
 from sandbox.jobs import Call, Ended
 from sandbox.pool import Worker
@@ -222,7 +222,7 @@ def test_patterns_in_the_trainer_cannot_backtrack():
     for module in {".".join(name.parts) for name in modules} - {"kinds.patterns"}:
         for name, value in vars(importlib.import_module(module)).items():
             if isinstance(value, re.Pattern):
-                assert value in FORWARD, f"{module}.{name}"
+                assert value in COMPILED, f"{module}.{name}"
     for file in (ROOT / "kinds").rglob("*.py"):
         for pattern in patterns_given_to_re(file.read_text()) if file.name != "patterns.py" else ():
             assert forward(pattern), file
@@ -234,11 +234,11 @@ def test_patterns_in_the_trainer_cannot_backtrack():
 
 def test_patterns_of_single_answers_do_not_stay():
     """Makes impossible: a trainer that grows with every judged answer, whose words are part of a pattern."""
-    before = len(FORWARD)
+    before = len(COMPILED)
     for i in range(2000):
         forward(f"word{i}")
     re.purge()
-    assert len(FORWARD) <= before
+    assert len(COMPILED) <= before
 
 
 def test_a_thought_is_no_answer():
