@@ -14,21 +14,21 @@ _LIST_ITEM = forward(r"[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])(?:[ \t]|$)")
 
 
 def closed_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the mark and the content of each closed block, as CommonMark reads them.
+    """Yield the first word of the info string, and the content, of each closed block, as CommonMark reads them.
 
     A block opens with a line of at least three ` or ~ after at most three spaces, in a list item after any number. It
     closes with a line of the same character, at least as many, that is indented by at most three spaces, in a list item
     by at most three more than the opening. So ``` inside a sentence is no fence, and neither is an indented ``` in a
     docstring of the block. Each line of the content loses as many spaces as stand before the opening.
     """
-    fence, mark, width, deepest = "", "", 0, 0  # of the open block; no block is open while `fence` is empty
+    fence, info, width, deepest = "", "", 0, 0  # of the open block; no block is open while `fence` is empty
     lines: list[str] = []
     in_list, after_blank = False, False
     for line in text.split("\n"):
-        items, indent, marks, rest = match.groups() if (match := _FENCE.match(line)) else ("", "", "", "")
+        items, indent, fence_marks, rest = match.groups() if (match := _FENCE.match(line)) else ("", "", "", "")
         if fence:
-            if not items and marks.startswith(fence) and not rest.strip() and _columns(indent) <= deepest:
-                yield mark, "".join(lines)
+            if not items and fence_marks.startswith(fence) and not rest.strip() and _columns(indent) <= deepest:
+                yield info, "".join(lines)
                 fence = ""
             else:
                 lines.append(_outdented(line, width) + "\n")
@@ -39,8 +39,8 @@ def closed_blocks(text: str) -> Iterator[tuple[str, str]]:
             in_list = False
         after_blank = not line.strip()
         # A rest with ` is inline code: ```x```.
-        if marks and (in_list or _columns(indent) <= 3) and not (marks[0] == "`" and "`" in rest):
-            fence, mark, width, lines = marks, "".join(rest.split()[:1]), _columns(items + indent), []
+        if fence_marks and (in_list or _columns(indent) <= 3) and not (fence_marks[0] == "`" and "`" in rest):
+            fence, info, width, lines = fence_marks, "".join(rest.split()[:1]), _columns(items + indent), []
             deepest = width + 3 if in_list else 3
 
 

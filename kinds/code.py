@@ -1,7 +1,7 @@
 """Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block, or else the last closed block that has no mark. Blocks are read as in
-                 CommonMark
+    the answer   the last closed ```python block, or else the last closed block without an info string. Blocks are
+                 read as in CommonMark
     a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
                  count, the space between them does not
     a function   passes by its value, as JSON has it (a tuple is a list); also as a method of a class Solution
@@ -108,12 +108,12 @@ def _json_or_none(text: str) -> Any:
 
 
 def answer_code(response: str) -> str | None:
-    """Return the program: the last closed ```python block, or else the last one that has no mark."""
+    """Return the program: the last closed ```python block, or else the last one without an info string."""
     if after_thinking(response) is None:
         return None
     found = {}
-    for mark, source in closed_blocks(response.rpartition("</think>")[2]):
-        found["python" if mark.lower() in ("python", "python3", "py") else mark] = source
+    for info, source in closed_blocks(response.rpartition("</think>")[2]):
+        found["python" if info.lower() in ("python", "python3", "py") else info] = source
     source = found.get("python", found.get("", ""))
     return source if source.strip() else None
 

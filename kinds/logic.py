@@ -14,7 +14,7 @@ many rollouts finds this. So for these data sets
     FORMS            the whole answer must have the form that the question asks for
     SAME_COUNT       the answer must have as many parts as the entry's answer
     ONLY_GOLD        is correct only if it is the entry's answer, apart from space and capital letters
-    CHECKS           our check replaces the scorer: for puzzles of moves, those of kinds/moves.py
+    CHECKS           our check in kinds/checks.py replaces the scorer
     ALL_OR_NOTHING   only the full score counts
     REFUSED          no check can tell right from wrong: ValueError when the problems are loaded
 
@@ -26,15 +26,14 @@ The source: reasoning-gym 0.1.25. tests/test_kinds_logic.py attacks every data s
 
 import functools
 import importlib.util
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-from kinds.moves import boxes_at_targets, frees_car, opens_lock, stores_boxes
+from kinds.checks import CHECKS
 from kinds.patterns import NUMBER, forward
 from sandbox.jobs import Call
-from verify import Kind, last_tag, shown, value_of
+from verify import Kind, last_tag, shown
 
 MAX_SCORED = 100_000  # characters of an answer
 REFUSED = {"propositional_logic": "its scorer accepts a premise that is repeated, such as (P ∨ P), as the conclusion"}
@@ -96,6 +95,16 @@ FORMS = EVALUATED | {
 }
 # Data set -> the mark to count. Their scorers skip a second pair, or take the last of two values for one name.
 SAME_COUNT = {"advanced_geometry": ",", "cryptarithm": "=", "knights_knaves": " is "}
+# Their scorers pay in full for some texts with more, or other, than the answer.
+ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
+# Their scorers pay a part for one text on all problems: an empty board (game_of_life: 0.97 on average), any board
+# (sudoku), a usual number (rectangle_count), any time (time_intervals: 0.47), zeros (polynomial_equations). Or for the
+# number itself instead of its prime factors, for the right stickers of an untouched cube, and for invented words that
+# change one letter at a time.
+ALL_OR_NOTHING = (
+    "game_of_life", "mini_sudoku", "polynomial_equations", "prime_factorization", "rectangle_count", "rubiks_cube",
+    "sudoku", "time_intervals", "word_ladder",
+)  # fmt: skip
 # Every comparison with NaN is false, so a scorer that looks for an error finds none: min(1.0, nan) is 1.0.
 _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
 
@@ -147,52 +156,8 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
     return float(value)
 
 
-# Their scorers pay in full for some texts with more, or other, than the answer.
-ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
-
-
-# Their scorers pay a part for one text on all problems: an empty board (game_of_life: 0.97 on average), any board
-# (sudoku), a usual number (rectangle_count), any time (time_intervals: 0.47), zeros (polynomial_equations). Or for the
-# number itself instead of its prime factors, for the right stickers of an untouched cube, and for invented words that
-# change one letter at a time.
-ALL_OR_NOTHING = (
-    "game_of_life", "mini_sudoku", "polynomial_equations", "prime_factorization", "rectangle_count", "rubiks_cube",
-    "sudoku", "time_intervals", "word_ladder",
-)  # fmt: skip
-
-
 def _squeezed(text: str) -> str:
     return "".join(text.lower().split())
-
-
-def is_probability(answer: str, entry: dict[str, Any]) -> bool:
-    """coin_flip: within 0.1%. Its scorer takes 0 for 0.234375, of which 0 is a prefix, and for 0.00003."""
-    value, *divisors = [float(part) for part in answer.split("/")]
-    for divisor in divisors:
-        value /= divisor
-    return abs(value - float(entry["answer"])) <= float(entry["answer"]) / 1000
-
-
-def is_number(answer: str, entry: dict[str, Any]) -> bool:
-    """gsm_symbolic: the same number. Its scorer reads the first digits of a text, without a sign."""
-    return float(answer) == float(entry["answer"])
-
-
-def is_sorted(answer: str, entry: dict[str, Any]) -> bool:
-    """number_sorting: the question's numbers in order. Its scorer takes numbers that differ by up to 1."""
-    return [float(x) for x in json.loads(answer.replace("'", '"'))] == [
-        float(x) for x in entry["metadata"]["sorted_numbers"]
-    ]
-
-
-def reaches_target(answer: str, entry: dict[str, Any]) -> bool:
-    """countdown, puzzle24: each number of the question once, and exactly the target.
-
-    The scorer of countdown rounds. The one of puzzle24 cuts 24.7 to 24, and takes any four numbers.
-    """
-    numbers, target = entry["metadata"]["numbers"], entry["metadata"].get("target", 24)
-    written = re.sub(r"(^|\()\s*-", r"\1 0 -", answer)  # value_of reads no sign before a term
-    return sorted(map(int, re.findall("[0-9]+", answer))) == sorted(numbers) and value_of(written) == target
 
 
 @functools.cache
@@ -206,15 +171,4 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-CHECKS: dict[str, Callable[[str, dict[str, Any]], float]] = {
-    "boxnet": boxes_at_targets,
-    "coin_flip": is_probability,
-    "countdown": reaches_target,
-    "gsm_symbolic": is_number,
-    "number_sorting": is_sorted,
-    "puzzle24": reaches_target,
-    "quantum_lock": opens_lock,
-    "rush_hour": frees_car,
-    "sokoban": stores_boxes,
-}
 KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_logic)

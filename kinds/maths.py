@@ -4,8 +4,8 @@ docs/problems.md has a table of right and wrong answers, one row for each rule, 
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 
-This file finds the answer, the text in the last box, and checks the golds. kinds/answers/ reads the two texts and
-compares them. The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench;
+kinds/boxes.py finds the answer, the text in the last box, and this file checks the golds. kinds/answers/ reads the two
+texts and compares them. The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench;
 tests/test_kinds_maths.py lists where math-verify 0.9.0 decides otherwise, and why.
 Simplified: nothing is solved, and units are not converted. Sums, integrals, congruences and everything else that
 the grammar of kinds/answers/ cannot read is equal only as text.
@@ -14,6 +14,7 @@ the grammar of kinds/answers/ cannot read is equal only as text.
 from typing import Any
 
 from kinds.answers import ALGEBRA, MAX_LENGTH, best, compare, read
+from kinds.boxes import last_box
 from kinds.patterns import forward
 from sandbox.jobs import Call
 from verify import Kind, after_thinking, shown
@@ -44,7 +45,7 @@ def golds_of(reference: str | list[str]) -> list[str]:
     return reference if isinstance(reference, list) else [reference]
 
 
-def check_text(kind_name: str, reference: Any) -> None:
+def check_golds(kind_name: str, reference: Any) -> None:
     """Raise ValueError unless the reference is the text of one answer whose brackets balance, or a list of such."""
     if isinstance(reference, list) and reference:
         for gold in reference:
@@ -52,7 +53,7 @@ def check_text(kind_name: str, reference: Any) -> None:
                 raise ValueError(
                     f"a list of golds of kind {kind_name} has only texts, got a list in it: {shown(reference)}"
                 )
-            check_text(kind_name, gold)
+            check_golds(kind_name, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
     if lost := _LOST_BACKSLASH.search(text):
@@ -83,37 +84,9 @@ def solution_math(reference: str | list[str]) -> str:
     return f"\\boxed{{{unboxed(golds_of(reference)[0])}}}"
 
 
-# The paper's longest response, 16,384 tokens, has fewer than 100,000 characters. Only a loop is cut here.
-MAX_BOX_DISTANCE = 1_000_000
-# Escaped braces and LaTeX's line break \\ are skipped, but not a \boxed whose backslash is doubled.
-_BRACE = forward(r"(?P<box>\\(?:boxed|fbox)\s*+\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
-_PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
-
-
-def last_box(text: str) -> str | None:
-    r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
-
-    In nested boxes this is the outer one. A box without its closing brace does not count. A percent sign right behind
-    the box is added to its text.
-    """
-    text = text[-MAX_BOX_DISTANCE:]
-    first = text.find("box")
-    opened: list[int] = []  # the start of the text in each open brace; 0 without \\boxed
-    last: tuple[int, int] | None = None  # where the text of the box that closed last starts and ends
-    for match in _BRACE.finditer(text, max(first - 3, 0)) if first >= 0 else ():
-        brace = match.lastgroup
-        if brace in ("box", "open"):
-            opened.append(match.end() if brace == "box" else 0)
-        elif brace == "close" and opened and (start := opened.pop()):
-            last = start, match.start()
-    if last is None:
-        return None
-    return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
-
-
 def answer_math(response: str) -> str | None:
     """Return the text in the last box after the thinking, None if there is none."""
     return last_box(after_thinking(response) or "")
 
 
-KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_text("math", gold), solution=solution_math)
+KIND = Kind(judge_math, answer=answer_math, check=lambda gold: check_golds("math", gold), solution=solution_math)

@@ -13,7 +13,7 @@ NUMBER = rf"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++){EXPONENT}"  # 3   -0.5   1.
 
 _ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _PIECE = re.compile(rf"\)(?P<times>[*+]|\{{[0-9,]*\}})\+|{_ESCAPED.pattern}|.", re.DOTALL)
-FORWARD: WeakSet[re.Pattern[str]] = WeakSet()  # the patterns that `forward` has compiled, as long as they are used
+COMPILED: WeakSet[re.Pattern[str]] = WeakSet()  # the patterns that `forward` has compiled, as long as they are used
 _REPEATED = re.compile(r"(?:[*+]|\{[0-9]*,[0-9]*\})([+?]?)")
 
 
@@ -26,7 +26,7 @@ def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
     if any(mark != "+" for mark in marks):
         raise ValueError(f"each repetition of a pattern for a model's text must be possessive, *+ or ++: {pattern}")
     compiled = re.compile(atomic(pattern), flags)
-    FORWARD.add(compiled)
+    COMPILED.add(compiled)
     return compiled
 
 

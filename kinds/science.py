@@ -26,4 +26,4 @@ def judge_science(answer: str, reference: str | list[str]) -> Any:
     return maths.judge_math(answer, reference, science=True)
 
 
-KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_text("science", gold))
+KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_golds("science", gold))

@@ -76,14 +76,14 @@ def load_file(path: str) -> tuple[dict[str, Kind], list[str]]:
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}
     for kind_name, (checked, extra) in outcome.value["kinds"].items():
-        judge = functools.partial(_job, path, outcome.value["fresh"], kind_name)
+        judge = functools.partial(_job, path, outcome.value["alone"], kind_name)
         check = functools.partial(check_reference, path, kind_name, checked)
         kinds[kind_name] = Kind(judge, answer=str, check=check, extra=tuple(extra), file=path)
     return kinds, outcome.value["files"]
 
 
-def _job(path: str, fresh: bool, kind_name: str, response: str, reference: Any, *extra: Any) -> Call:
-    return Call("kinds.users:run_reward", [path, kind_name, response, reference, *extra], alone=fresh, file=path)
+def _job(path: str, alone: bool, kind_name: str, response: str, reference: Any, *extra: Any) -> Call:
+    return Call("kinds.users:run_reward", [path, kind_name, response, reference, *extra], alone=alone, file=path)
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Ended:
@@ -111,9 +111,9 @@ def _refusal(path: str, kind_name: str, text: str) -> str:
 
 
 def contents_of(path: str) -> dict[str, Any]:
-    """Return {"kinds": {name: (has it a check, the parameters that it asks for)}, "fresh": ..., "files": ...}.
+    """Return {"kinds": {name: (has it a check, the parameters that it asks for)}, "alone": ..., "files": ...}.
 
-    `fresh` is FRESH_PROCESS, and `files` has the files beside this one that it imports.
+    `alone` is FRESH_PROCESS, and `files` has the files beside this one that it imports.
     """
     kinds = getattr(sys.modules[path], "KINDS", None)
     if not isinstance(kinds, dict) or not kinds:
@@ -130,10 +130,10 @@ def contents_of(path: str) -> dict[str, Any]:
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
     ours = {file for name, file in files.items() if name.partition(".")[0] in ("verify", "kinds", "sandbox")}
-    fresh = getattr(sys.modules[path], "FRESH_PROCESS", False)
-    if not isinstance(fresh, bool):
-        raise ValueError(f"FRESH_PROCESS is True or False, got {shown(fresh)}")
-    return {"kinds": found, "fresh": fresh, "files": sorted(beside - ours)}
+    alone = getattr(sys.modules[path], "FRESH_PROCESS", False)
+    if not isinstance(alone, bool):
+        raise ValueError(f"FRESH_PROCESS is True or False, got {shown(alone)}")
+    return {"kinds": found, "alone": alone, "files": sorted(beside - ours)}
 
 
 def _functions(path: str, kind_name: str) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from kinds.blocks import closed_blocks
 
 
 def blocks_of_commonmark(text):
-    """The mark and the content of each closed block, by another parser of CommonMark."""
+    """The first word of the info string, and the content, of each closed block, by another parser of CommonMark."""
     from markdown_it import MarkdownIt
 
     found = []

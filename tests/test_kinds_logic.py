@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 from judging import REFEREES, costs_at_most, gym, needs
 
-from kinds.logic import CHECKS, EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
+from kinds.checks import CHECKS
+from kinds.logic import EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
 from trainer.problems import broken_problems
 from trainer.public_data import gym_problem
 from verify import verify, verify_batch

@@ -30,7 +30,8 @@ from judging import REFEREES, costs_at_most, judged, pairs, reason
 from wrong_answers import golds, wrong_answers
 
 from kinds import maths
-from kinds.maths import MAX_BOX_DISTANCE, judge_in_worker, judge_math, last_box
+from kinds.boxes import last_box
+from kinds.maths import judge_in_worker, judge_math
 from kinds.science import judge_science
 from verify import verify
 
@@ -83,40 +84,6 @@ NO_ANSWERS = [*filter(None, re.split(r"  \|  |\n", NO_ANSWERS)), "", " ", "5\x00
 def test_math_unparsed(answer):
     """Makes impossible: a box that is no answer rescued by a number inside it or before it."""
     assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
-
-
-BOXES = {  # with the gold 5
-    "correct": [
-        "\\boxed{5}", "\\boxed {5}", "\\boxed\n{ 5 }", "\\\\boxed{5}", "\\\\boxed{4} \\\\boxed{5}",
-        "\\\\\\boxed{4} \\\\\\boxed{5}", "\\boxed{4} \\\\{\\boxed{5}", "$$\\boxed{5}$$", "\\boxed{4} no, \\boxed{5}",
-        "\\boxed{5} no, \\boxed{4", "{ \\boxed{5}", "} \\boxed{5} }", "\\{ \\boxed{5}", "\\text{so \\boxed{5}}",
-        "\\boxed{5} {}", "\\boxed{\\boxed{5}}", "\\fbox{5}", "\\boxed{4}. Or so I thought: \\boxed{5}",
-        "\\boxed{4 \\boxed{5}", "<think>\\boxed{4}</think>\\boxed{5}", "<think>\\boxed{4</think>\\boxed{5}",
-        "\\boxed{\\frac{5}{1}}",
-    ],
-    "wrong": [
-        "\\boxed{5} no, \\boxed{4}", "\\boxed{5}, \\boxed{4}", "\\boxed{5} no no \\boxed{5,4}", "\\boxed{5}\\%",
-    ],
-    "unparsed": [
-        "\\boxed{4 \\boxed{5}}", "\\boxed{5\\}}", "\\boxed{5} \\boxed{\\{4}", "\\boxed{}",
-    ],
-    "no_answer": [
-        "\\boxed{5}</think>", "\\boxed{5}</think> It is 5.", "", "5", "The answer is 5.", "\\boxed 5", "\\boxed{5",
-        "\\boxed5}", "boxed{5}", "\\Boxed{5}", "\\boxed\\{5\\}", "\\boxed{\\frac{5}{1}",
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("response", "expected"), [(box, says) for says, boxes in BOXES.items() for box in boxes])
-def test_math_box(response, expected):
-    """Makes impossible: the wrong box read, a half-written one read, or a number taken from outside of any box."""
-    assert reason("math", response, "5") == expected
-
-
-def test_math_box_distance():
-    """Makes impossible: a cut that loses the box of an honest response, or runaway text scanned in full."""
-    assert reason("math", "\\boxed{5}" + "." * (MAX_BOX_DISTANCE - 9), "5") == "correct"
-    assert reason("math", "\\boxed{5}" + "." * MAX_BOX_DISTANCE, "5") == "no_answer"
 
 
 def paid(kind, gold, answer):

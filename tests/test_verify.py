@@ -1,5 +1,6 @@
 """verify.py: countdown's literal verdicts, random input, hostile text, the caller's mistakes, batches."""
 
+import ast
 import importlib
 import itertools
 import random
@@ -17,7 +18,7 @@ from judging import THREE, costs_at_most, instruction, reason, seconds
 from test_kinds_ifeval import FOLLOWED
 
 from kinds.answers import read
-from kinds.patterns import FORWARD, forward
+from kinds.patterns import COMPILED, forward
 from sandbox import pool
 from sandbox.jobs import Call, Ended
 from sandbox.pool import Worker
@@ -202,6 +203,18 @@ def test_no_answer_is_slow_to_read(share):
     assert costs_at_most(20, lambda: read(slowest)), slowest  # 1 here
 
 
+def patterns_given_to_re(code):
+    """The patterns of the calls of `re` in a program's text. Each one must be written in its call."""
+    patterns = []
+    for call in ast.walk(ast.parse(code)):
+        if isinstance(call, ast.Call) and re.fullmatch(r"re\.(?!escape)[a-z]+", ast.unparse(call.func)):
+            given = call.args[0]
+            for pattern in (given.body, given.orelse) if isinstance(given, ast.IfExp) else (given,):
+                assert isinstance(pattern, ast.Constant), f"compile it by `forward`: {ast.unparse(call)}"
+                patterns.append(pattern.value)
+    return patterns
+
+
 def test_patterns_in_the_trainer_cannot_backtrack():
     """Makes impossible: a new pattern for a model's text with a repetition that gives back what it took."""
     modules = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "kinds").rglob("*.py")]
@@ -209,7 +222,11 @@ def test_patterns_in_the_trainer_cannot_backtrack():
     for module in {".".join(name.parts) for name in modules} - {"kinds.patterns"}:
         for name, value in vars(importlib.import_module(module)).items():
             if isinstance(value, re.Pattern):
-                assert value in FORWARD, f"{module}.{name}"
+                assert value in COMPILED, f"{module}.{name}"
+    for file in (ROOT / "kinds").rglob("*.py"):
+        for pattern in patterns_given_to_re(file.read_text()) if file.name != "patterns.py" else ():
+            assert forward(pattern), file
+    assert patterns_given_to_re('re.sub("a+" if x else "b", "", text)') == ["a+", "b"]
     for pattern in ("a+", "(?:a|b)*", "a{2,}", "a+?", "[+*]++a*"):
         with pytest.raises(ValueError, match="possessive"):
             forward(pattern)
@@ -217,11 +234,11 @@ def test_patterns_in_the_trainer_cannot_backtrack():
 
 def test_patterns_of_single_answers_do_not_stay():
     """Makes impossible: a trainer that grows with every judged answer, whose words are part of a pattern."""
-    before = len(FORWARD)
+    before = len(COMPILED)
     for i in range(2000):
         forward(f"word{i}")
     re.purge()
-    assert len(FORWARD) <= before
+    assert len(COMPILED) <= before
 
 
 def test_a_thought_is_no_answer():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kinds.maths import last_box
+from kinds.boxes import last_box
 from sandbox.messages import printable
 from trainer.problems import broken_problems
 from verify import Problem

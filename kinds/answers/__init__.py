@@ -50,6 +50,7 @@ this project, except kinds/patterns.py: its patterns cannot backtrack, so they a
 """
 
 from kinds.answers.comparison import ALGEBRA, best, compare
-from kinds.answers.grammar import MAX_LENGTH, read
+from kinds.answers.grammar import read
+from kinds.answers.lexer import MAX_LENGTH
 
 __all__ = ["ALGEBRA", "MAX_LENGTH", "best", "compare", "read"]

@@ -74,7 +74,7 @@ def has_decimal(node: Node) -> bool:
 def rational(node: Node) -> Fraction | None:
     r"""Return the value of a plain number: 5, -0.5, 1/2, 50%, 6\times10^{23}; None for anything else.
 
-    It takes little time for any node, so it may run in the trainer's process.
+    It takes little time for any node, so it may run in any process.
     """
     if node.kind in ("number", "decimal"):
         return node.value

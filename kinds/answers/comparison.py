@@ -165,7 +165,7 @@ def _approximates(gold: Node, exact: Sequence[Node], rounded: Sequence[Node]) ->
 
 
 def _rounds_to(rounded: Node, exact: Node) -> bool:
-    return _same_measures(rounded, exact) and rounds(measured(rounded)[1], measured(exact)[1])
+    return _same_units(rounded, exact) and rounds(measured(rounded)[1], measured(exact)[1])
 
 
 def _same_families(gold: Node, answer: Node, name: Node) -> bool:
@@ -287,7 +287,7 @@ def _as_time(node: Node, other: Node) -> Node:
 def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the values, the units and the words of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
-    if not _same_measures(gold, answer):
+    if not _same_units(gold, answer):
         return False
     if gold_value.kind == "rounded":
         [gold_value] = gold_value.parts
@@ -304,7 +304,7 @@ def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
     return gold_value == value or equal(gold_value, value)
 
 
-def _same_measures(gold: Node, answer: Node) -> bool:
+def _same_units(gold: Node, answer: Node) -> bool:
     """May two quantities have these units and the words behind them? One may leave them out."""
     words = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
     return same_unit(measured(gold)[0], measured(answer)[0]) and (len(words) < 2 or words[0] == words[1])

@@ -26,7 +26,7 @@ class Cursor:
     ) -> None:
         self.tokens, self.at = [*found, END], 0
         self._rule_of_clauses = rule_of_clauses
-        self.science = science  # a lone letter after a number is a unit, and an option may have a text
+        self.science = science  # is it an answer of science? Then more letters are units, names and options
         self.depth = 0
         self.no_bar_or_ratio = False  # in |x| and {x | x > 1}, the next bar opens nothing
         self.currency = ""  # of the quantity that is being read: \$ stands before the number

@@ -17,8 +17,6 @@ as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its o
 `_read_command`.
 """
 
-import re
-
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import Broken, Unreadable
 from kinds.answers.lists import read_bracket, read_matrix, read_set
@@ -35,12 +33,14 @@ from kinds.answers.numbers import (
 from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES, SCALES_OF_HEAT
 from kinds.answers.tree import NOTHING, REALS, Node, call, number, quotient, scaled, signed
 from kinds.answers.units import DEGREES, starts_unit, symbol_of
+from kinds.patterns import forward
 
 _MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
                   *(opening for opening in BRACKETS if opening != "|"), *_MATRICES)  # fmt: skip
 _SIGNS_OF_UNITS = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
+_POINT = forward("[A-Z](?:_.++)?'*+")  # P, P_1, P'
 
 
 def read_sum(cursor: Cursor) -> Node:
@@ -96,7 +96,7 @@ def _is_numeric(node: Node) -> bool:
 
 def _product(factors: list[Node]) -> Node:
     """Several factors are a product. P(1,2) is the point (1,2) with its name, but C(7,2) is a binomial coefficient."""
-    if [factor.kind for factor in factors] == ["letter", "tuple"] and re.fullmatch("[A-Z](_.+)?'*", factors[0].value):
+    if [factor.kind for factor in factors] == ["letter", "tuple"] and _POINT.fullmatch(factors[0].value):
         point = factors[1]
         whole = all(part.kind == "number" and not part.parts for part in point.parts)
         chosen = (

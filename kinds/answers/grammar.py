@@ -39,7 +39,6 @@ writes these numbers so: the text behind the number is a slip, or an attempt to 
 The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -56,13 +55,21 @@ from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
 from kinds.answers.tree import NO_NAME, REALS, Node, call, list_of, quotient
 from kinds.answers.units import MAX_TAIL, PICOMETER, Unit, is_smaller, tail, unit_and_words, unit_of, without_bracket
 from kinds.answers.words import read_words, skip_condition, skip_heading, skip_label
+from kinds.patterns import forward
 
 MAX_HELD = 100_000  # characters of the texts whose trees `read` remembers: about 50 MB
 _LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
 # v of v(t), but f(x) is a product for this grammar, and unknowns.py knows that f is a function.
 _OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
-_NAMES = r"P\([A-Z'\\a-z ]*(?:\\cap|\\cup|\||\\mid)[A-Z'\\a-z ]*\)|(?:[a-zA-Z]|\\[a-z]+)\((?:[a-zA-Z]|[0-9]+)\)"
-_NAMES_BY_BRACKET = {"[": r"\[[A-Z][A-Za-z0-9_]*(\^?[0-9]?[+-])?\]", "|": r"\|[A-Z](\\c[au]p[A-Z])+\|"}
+_EVENTS = r"[A-Z'\\a-z ]"
+_JOINED = r"\\(?:cap|cup|mid)"
+_PROBABILITY = rf"P\((?:{_EVENTS}*+\|{_EVENTS}*+|(?:(?!{_JOINED}){_EVENTS})*+{_JOINED}{_EVENTS}*+)\)"
+_NAME = forward(rf"{_PROBABILITY}|(?:[a-zA-Z]|\\[a-z]++)\((?:[a-zA-Z]|[0-9]++)\)")
+_NAME_BY_BRACKET = {
+    "[": forward(r"\[[A-Z][A-Za-z0-9_]*+(?:\^?[0-9]?[+-])?\]"),
+    "|": forward(r"\|[A-Z](?:\\c[au]p[A-Z])++\|"),
+}
+_REORDERED = forward("[abc]{2,3}+|[xyz]{2,3}+|[bckmnrtxz]{2,3}+")  # only these products may have another order: ab, xyz
 
 
 class Reading(NamedTuple):
@@ -96,7 +103,7 @@ class _Memory:
         return self._held[key]
 
 
-@_Memory  # one gold is read for each of N rollouts
+@_Memory  # one gold is read for many answers
 def read(text: str, science: bool = False) -> Reading | None:
     """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
     try:
@@ -119,9 +126,7 @@ def _read_whole(cursor: Cursor) -> Node:
     if cursor.now != END:
         raise Unreadable(cursor.now.text)
     letters = "".join(part.value for part in tree.parts) if only_letters and tree.value == "*" else ""
-    # Only these products may have another order: ab, xyz, mn.
-    product = not letters or re.fullmatch("[abc]{2,3}|[xyz]{2,3}|[bckmnrtxz]{2,3}", letters)
-    return tree if product else Node("spelled", letters, tree.parts)
+    return tree if not letters or _REORDERED.fullmatch(letters) else Node("spelled", letters, tree.parts)
 
 
 def read_clause(cursor: Cursor) -> Node:
@@ -160,7 +165,7 @@ def _read_side(cursor: Cursor) -> Node:
             end += 1
         found = [token.text for token in cursor.tokens[cursor.at : end]]
         name = "".join(part for part in found if part not in ("{", "}", r"\ce"))
-        known = text in _LIMITS or re.fullmatch(_NAMES_BY_BRACKET.get(text, _NAMES), name)
+        known = text in _LIMITS or _NAME_BY_BRACKET.get(text, _NAME).fullmatch(name)
         if known and cursor.tokens[end].text == "=":
             cursor.at = end
             return Node("letter", name)

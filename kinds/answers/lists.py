@@ -16,7 +16,7 @@ from itertools import pairwise
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Node, call, list_of, mentions, signed
+from kinds.answers.tree import NOTHING, REALS, Node, call, flat, list_of, mentions, signed
 
 MAX_ITEMS = 64
 
@@ -67,7 +67,7 @@ def _as_points(clauses: list[Node], starts: list[int]) -> list[Node]:
 def both_signs(parts: Sequence[Node]) -> tuple[Node, ...]:
     r"""Write each part with \pm as a list of two: first with the upper signs, then with the lower ones."""
     pairs = [(_with_sign(part, 0), _with_sign(part, 1)) for part in parts]
-    return tuple(one if one == two else Node("list", "or", list_of((one, two)).parts) for one, two in pairs)
+    return tuple(one if one == two else Node("list", "or", flat((one, two))) for one, two in pairs)
 
 
 def _with_sign(node: Node, which: int) -> Node:
@@ -116,7 +116,7 @@ def read_set(cursor: Cursor) -> Node:
         return NOTHING
     items, closing = _inside(cursor, (r"\}", "|", r"\mid", ":"), True)
     if closing == r"\}":
-        return Node("list", "{}", list_of(both_signs(_split_number(items)), keep=True).parts)
+        return Node("list", "{}", flat(both_signs(_split_number(items))))
     (condition, *more), _ = _inside(cursor, (r"\}",), True)
     whole = condition.kind == "chain" and condition.parts[1:] == (Node("letter", r"\mathbbZ"),)
     if whole and len(items) == 1 and items[0].kind != "letter" and condition.parts[0].kind == "letter" and not more:

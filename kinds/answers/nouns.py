@@ -31,7 +31,7 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
         if token.text in tables.MODIFIERS and not label and after.kind in ("run", "word") and after.text != "than":
             continue  # 5 more apples
         if token.text != "." or before.kind not in ("run", "word"):
-            changing = word in tables.BOUNDS or changes_value(word) or (not words and word in tables.POWERS)
+            changing = word in tables.BOUNDS or changes_value(word) or (not words and word in tables.COUNTED_POWERS)
             if not (letters or word == "per") or (changing and not (label and word in tables.IN_LABELS)):
                 return ""
             words.append(word.removesuffix("s").removesuffix("e"))

@@ -156,7 +156,7 @@ BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "l
           "conjugate", "transpose"}  # fmt: skip
 IN_LABELS = {*BOUNDS, "percent", "percentage", "power", "loss"}  # words of a label that say which number it is
 # They change a value right after it. Later they are counted: 5 squares may be 25, 5 unit squares are 5.
-POWERS = {"squares", "cubes", "roots", "powers", "inverses"}
+COUNTED_POWERS = {"squares", "cubes", "roots", "powers", "inverses"}
 CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't")
 # Scripts whose words may name what is counted: 5个苹果, 5 яблок.
 SCRIPTS = {"LATIN", "CYRILLIC", "HEBREW", "ARABIC", "DEVANAGARI", "THAI", "HANGUL", "HIRAGANA", "KATAKANA",

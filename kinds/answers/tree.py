@@ -82,12 +82,15 @@ def mentions(node: Node, letter: str) -> bool:
     return renamed(node, letter, "") != node
 
 
-def list_of(parts: Sequence[Node], keep: bool = False) -> Node:
-    r"""A list of the parts. A list in it gives its parts: 1,\pm 2. One part alone is no list, unless it is kept."""
-    if len(parts) == 1 and not keep:
-        return parts[0]
-    loose = [part.parts if part.kind == "list" and part.value != "{}" else (part,) for part in parts]  # without braces
-    return Node("list", "", tuple(one for some in loose for one in some))
+def list_of(parts: Sequence[Node]) -> Node:
+    """A list of the parts. One part alone is no list."""
+    return parts[0] if len(parts) == 1 else Node("list", "", flat(parts))
+
+
+def flat(parts: Sequence[Node]) -> tuple[Node, ...]:
+    r"""Return the parts, with the items of each list without braces in its place: 1,\pm 2."""
+    loose = [part.parts if part.kind == "list" and part.value != "{}" else (part,) for part in parts]
+    return tuple(one for some in loose for one in some)
 
 
 def measured(node: Node) -> tuple[Any, Node]:

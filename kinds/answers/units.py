@@ -86,8 +86,8 @@ def starts_unit(cursor: Cursor, numeric: bool) -> bool:
     if not found or (not numeric and cursor.ahead(len(found)).text in tables.RELATIONS):  # \mathrm{\Delta H} = 5
         return False
     facts = {"apart": apart, "numeric": numeric, "science": cursor.science}
-    group = _group_of(without_direction(without_bracket(found), False)[0])
-    return group in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[group])
+    form = _form_of(without_direction(without_bracket(found), False)[0])
+    return form in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[form])
 
 
 def _was_variable(cursor: Cursor, letter: str) -> bool:
@@ -99,7 +99,7 @@ def _was_variable(cursor: Cursor, letter: str) -> bool:
     return False
 
 
-def _group_of(found: Sequence[Token]) -> str:
+def _form_of(found: Sequence[Token]) -> str:
     """Return the key of STARTS_UNIT for some words and signs, "" if they are no unit and no noun."""
     runs = [token.text for token in found if token.kind == "run"]
     if unit_of(found) is None:

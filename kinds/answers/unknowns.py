@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from kinds.answers.algebra import variables
 from kinds.answers.tables import APPROX, INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
 from kinds.answers.tree import INFINITY, NO_NAME, Node, call, measured, number
+from kinds.patterns import forward
 
+_MARK = forward(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'++$")  # of a function: f_2, f^3, f'
 _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
 
 
@@ -50,7 +52,7 @@ def _is_function(factors: Sequence[Node]) -> bool:
         first = first.parts[0]
     closed = len(factors) == 2 and (factors[1].kind != "tuple" or factors[1].value == "()")  # not f(1,2]
     name = str(first.value) if first.kind == "letter" and closed else ""
-    name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
+    name = _MARK.sub("", name)
     return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
 
 

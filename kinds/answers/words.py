@@ -20,8 +20,8 @@ from kinds.answers.tables import ARTICLES, CURRENCIES, SETS
 from kinds.answers.tree import NOTHING, REALS, Node
 from kinds.answers.units import SYMBOLS
 
-# Words for a set. Real solutions are missing: an equation may have others.
-_SETS: dict[str, Node] = {
+# Real solutions are missing: an equation may have others.
+_WORDS_FOR_SETS: dict[str, Node] = {
     **dict.fromkeys(("nosolution", "therearenosolution", "thereisnosolution", "nosolutionexists", "emptyset"), NOTHING),
     **dict.fromkeys(("allrealnumbers", "allreals", "realnumbers", "anyrealnumber", "everyrealnumber", "allreal",
                      "allrealx", "setofallrealnumbers", "setofrealnumbers", "allrealnumbersx", "allrealvalues",
@@ -48,7 +48,7 @@ def read_words(cursor: Cursor) -> Node | None:
     cursor.at = end
     texts = [token.text.casefold().removesuffix("'s") for token in found]
     text = re.sub("solutions$", "solution", "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES))
-    return _SETS.get(text, Node("words", text))
+    return _WORDS_FOR_SETS.get(text, Node("words", text))
 
 
 def skip_label(cursor: Cursor) -> None:

@@ -1,11 +1,12 @@
-"""kinds/moves.py: puzzles of moves, in which an impossible move is wrong."""
+"""kinds/checks.py: in puzzles of moves, an impossible move is wrong. test_kinds_logic.py has the other puzzles."""
 
 import json
 
 import pytest
 from judging import gym, needs
 
-from kinds.logic import CHECKS, judge_logic, score
+from kinds.checks import CHECKS
+from kinds.logic import judge_logic, score
 
 
 def paid(dataset, metadata, answer, gold=None):

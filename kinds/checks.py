@@ -1,20 +1,53 @@
-"""Our checks of four puzzles of Reasoning Gym that a list of moves solves. (kinds/logic.py, `CHECKS`)
+"""Our checks of puzzles of Reasoning Gym, where the package's scorer pays for wrong answers. (kinds/logic.py)
 
-The package's simulators skip a move that is impossible: a car that stands in the way, a wall, a button that is off, a
-box that is not there. Then a text with every possible move, or a random walk, solves many puzzles without reasoning.
-Here each move must be possible when it is made, so one impossible move makes the answer wrong.
+Each function takes the answer and an entry of its data set, and returns the reward. An answer on which it raises an
+exception is unparsed.
 
-Each function takes the answer and an entry of its data set, and returns the reward. It raises an exception for a text
-that is no list of moves: such an answer is unparsed.
+The package's simulators of moves skip a move that is impossible: a car that stands in the way, a wall, a button that is
+off, a box that is not there. Then a text with every possible move, or a random walk, solves many puzzles without
+reasoning. Here each move must be possible when it is made, so one impossible move makes the answer wrong. `frees_car`
+and `opens_lock` skip what is no move: for them, FORMS of kinds/logic.py refuses a text of another form before.
 """
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from kinds.patterns import forward
+from verify import value_of
 
 SIDE = 6  # squares of a rush_hour board, in a row and in a column
+
+
+def is_probability(answer: str, entry: dict[str, Any]) -> bool:
+    """coin_flip: within 0.1%. Its scorer takes 0 for 0.234375, of which 0 is a prefix, and for 0.00003."""
+    value, *divisors = [float(part) for part in answer.split("/")]
+    for divisor in divisors:
+        value /= divisor
+    return abs(value - float(entry["answer"])) <= float(entry["answer"]) / 1000
+
+
+def is_number(answer: str, entry: dict[str, Any]) -> bool:
+    """gsm_symbolic: the same number. Its scorer reads the first digits of a text, without a sign."""
+    return float(answer) == float(entry["answer"])
+
+
+def is_sorted(answer: str, entry: dict[str, Any]) -> bool:
+    """number_sorting: the question's numbers in order. Its scorer takes numbers that differ by up to 1."""
+    return [float(x) for x in json.loads(answer.replace("'", '"'))] == [
+        float(x) for x in entry["metadata"]["sorted_numbers"]
+    ]
+
+
+def reaches_target(answer: str, entry: dict[str, Any]) -> bool:
+    """countdown, puzzle24: each number of the question once, and exactly the target.
+
+    The scorer of countdown rounds. The one of puzzle24 cuts 24.7 to 24, and takes any four numbers.
+    """
+    numbers, target = entry["metadata"]["numbers"], entry["metadata"].get("target", 24)
+    written = re.sub(r"(^|\()\s*+-", r"\1 0 -", answer)  # value_of reads no sign before a term
+    return sorted(map(int, re.findall("[0-9]++", answer))) == sorted(numbers) and value_of(written) == target
 
 
 def boxes_at_targets(answer: str, entry: dict[str, Any]) -> float:
@@ -139,3 +172,16 @@ def stores_boxes(answer: str, entry: dict[str, Any]) -> bool:
                 return False
             boxes = boxes - {(y, x)} | {beyond}
     return all(things[at] in "X$%" for at in boxes)
+
+
+CHECKS: dict[str, Callable[[str, dict[str, Any]], float]] = {
+    "boxnet": boxes_at_targets,
+    "coin_flip": is_probability,
+    "countdown": reaches_target,
+    "gsm_symbolic": is_number,
+    "number_sorting": is_sorted,
+    "puzzle24": reaches_target,
+    "quantum_lock": opens_lock,
+    "rush_hour": frees_car,
+    "sokoban": stores_boxes,
+}
