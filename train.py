@@ -76,10 +76,10 @@ import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.launch import fsdp_requested, start_accelerator
-from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.offload import on_device
+from trainer.out_of_memory import advising
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out

@@ -41,7 +41,7 @@ from trainer.count import (
 )
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
-from trainer.memory import largest
+from trainer.peaks import largest
 from trainer.settings import Config
 
 # Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.7

@@ -25,7 +25,7 @@ import train
 from trainer.count import GIB
 from trainer.exits import Refusal, explained
 from trainer.files import read_lines
-from trainer.memory import largest
+from trainer.peaks import largest
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:

@@ -33,7 +33,8 @@ run_settings.py   the settings that a run keeps: config.json for --resume, recip
 run.py            stage 9: the folder of a run, its logs, when it writes a checkpoint, how a killed run continues
 checkpoints.py    the tensors of a checkpoint
 clock.py          seconds and peak memory of each stage, for timing.jsonl and the console
-memory.py         peak memory of the stages, and which flags help after an out-of-memory error
+peaks.py          the peak memory of a stage, and the sentence about the peaks of a run
+out_of_memory.py  which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config
 report.py         the console, and curves.png
 pictures.py       the style of all pictures

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from trainer.memory import Peak, peak, restart_peak
+from trainer.peaks import Peak, peak, restart_peak
 from trainer.settings import Config
 
 AFTER = {"roll_out": "score", "score": "update", "update": "sync"}  # the stage after another

@@ -33,9 +33,9 @@ from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
 from trainer.launch import fsdp_requested, precision_of
-from trainer.memory import largest, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
+from trainer.peaks import largest, summary
 from trainer.pretrained import save_model
 from trainer.progress import Progress
 from trainer.report import Console, compare_with_start, draw_curves
