@@ -1,6 +1,5 @@
 """trainer/start.py: the objects of a run, the checks before it begins, the end by an exception."""
 
-from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -13,25 +12,6 @@ from trainer.exits import Refusal
 from trainer.policy import Policy
 from trainer.settings import Config
 from verify import Verdict
-
-
-@pytest.mark.parametrize(
-    "factor, limit, refused", [(1.05, None, True), (float("nan"), 100.0, True), (1.05, 100.0, False)]
-)
-def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_path, monkeypatch):
-    """Makes impossible: a run on rollouts of other weights than the trained ones, or with a difference of NaN."""
-    own = start.write_log_probs
-
-    def other(policy, *a):  # the trainer's log-probs are not those of the engine
-        with torch.no_grad():
-            policy.model.get_output_embeddings().weight.mul_(factor)
-        return own(policy, *a)
-
-    monkeypatch.setattr(start, "write_log_probs", other)
-    # The advice is not the engine that runs.
-    with pytest.raises(Refusal, match=r"^(?!.*--engine torch).*--max_engine_kl") if refused else nullcontext():
-        set_up(tmp_path, max_engine_kl=limit)
-    assert (tmp_path / "run").exists() == (not refused)
 
 
 @pytest.mark.parametrize("fault, named", [

@@ -17,14 +17,14 @@ command_line.py   from the command line, a recipe or an earlier run to their val
 exits.py          turns an exception into a sentence and an exit code
 objectives.py     finds the objective that --objective names, and tries it
 launch.py         starts Accelerate; the precision of a run, and whether FSDP2 shards it
-start.py          builds the objects of a run, compares engine and trainer
+start.py          builds the objects of a run
 pretrained.py     model and tokenizer, in the folder format of transformers
 problems.py       reads a file of problems, and checks each problem
 public_data.py    the rows of public data sets and generators as problems
 data.py           the problems of a run, from all sources, as prompts that fit the model
 templates.py      a model's chat template, tried within limits
 text.py           a prompt in tokens, and the tokens that a response's text leaves out
-trial.py          three rollouts before the run: is the policy the model, and how is it computed
+trial.py          trials before the run: is the policy the model, how is it computed, and does the engine sample it
 autocast.py       the forward pass in bfloat16, with weights rounded as in the engines
 sharding.py       FSDP2
 adapters.py       low-rank adapters beside frozen weights: --lora_rank
