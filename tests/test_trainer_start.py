@@ -20,7 +20,7 @@ from verify import Verdict
 def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, named, tmp_path, monkeypatch):
     """Makes impossible: a reward that fails at the first step of a long run; log-probs that are not the model's."""
     if fault == "logits":
-        monkeypatch.setattr(start, "difference_from_logits", lambda policy: "its logits differ")
+        monkeypatch.setattr(start, "logits_fault", lambda policy: "its logits differ")
     else:
         crashed = [Verdict(0.0, False, "crashed")]
         answer = {"side_effect": WeakSandbox("no isolation here")} if fault == "weak" else {"return_value": crashed}

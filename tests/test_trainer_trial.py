@@ -10,7 +10,7 @@ from transformers import Gemma2Config, LlamaConfig
 from trainer import trial
 from trainer.exits import Refusal
 from trainer.settings import Config
-from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
+from trainer.trial import has_unused_parameters, logits_fault, shares_prompts
 
 
 @pytest.mark.parametrize("fault, said", [
@@ -37,7 +37,7 @@ def test_the_reason_is_the_one_that_was_found(fault, said):
     if fault == "dropout":
         norm = policy.model.base_model.norm
         norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
-    assert said in difference_from_logits(policy) and not policy.training
+    assert said in logits_fault(policy) and not policy.training
 
 
 def test_parameters_without_a_gradient_are_found():

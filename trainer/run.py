@@ -167,7 +167,7 @@ class Run:
                 f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
                 f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
             ) from failure
-        seconds = self.saved = self.clock.seconds()  # with the evaluation and the checkpoint after the step
+        seconds = self.saved = self.clock.seconds_of_slowest()  # with the evaluation and the checkpoint after the step
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)

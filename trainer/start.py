@@ -28,7 +28,7 @@ from trainer.rollouts import Judge
 from trainer.run import Run
 from trainer.settings import Config
 from trainer.sharding import bring, sharded, sharing_weights
-from trainer.trial import agreement, difference_from_logits, has_unused_parameters, shares_prompts
+from trainer.trial import agreement, has_unused_parameters, logits_fault, shares_prompts
 
 
 class Setup(NamedTuple):
@@ -136,7 +136,7 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if not fsdp and not lora:
         model.to(device)
     policy = Policy(model)
-    fault = difference_from_logits(policy) if has_weights else ""
+    fault = logits_fault(policy) if has_weights else ""
     share = has_weights and not fault and not config.eval_only and shares_prompts(policy, data.prompt_lengths, config)
     fault, policy.share_prompts = broadcast_object_list([fault, share])  # rank 0's answers
     if fault:

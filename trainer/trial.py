@@ -1,6 +1,6 @@
 """The trials before a run: does the policy compute what the model does, and does the engine sample the policy?
 
-Three rollouts of random tokens answer the first question (`difference_from_logits`); `shares_prompts` and
+Three rollouts of random tokens answer the first question (`logits_fault`); `shares_prompts` and
 `has_unused_parameters` use them too, to settle how stages 6 and 7 compute the model for the whole run. A few responses
 of the engine answer the second one (`agreement`).
 """
@@ -33,7 +33,7 @@ LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
 
 
 @torch.no_grad()
-def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
+def logits_fault(policy: Policy, share_prompts: bool = False) -> str:
     """Say why the policy's log-probs do not agree with the model's own logits; "" if they agree.
 
     Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
@@ -81,7 +81,7 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     """
     mean = sum(prompt_lengths) / len(prompt_lengths)
     short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
-    return short and not config.gradient_checkpointing and not difference_from_logits(policy, share_prompts=True)
+    return short and not config.gradient_checkpointing and not logits_fault(policy, share_prompts=True)
 
 
 def has_unused_parameters(policy: Policy) -> bool:
