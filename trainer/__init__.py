@@ -37,7 +37,7 @@ peaks.py          the peak memory of a stage, and the sentence about the peaks o
 out_of_memory.py  which flags help after an out-of-memory error
 count.py          the memory of an update, counted from the model's config
 report.py         the console, and curves.png
-pictures.py       the style of all pictures
+pictures.py       the style of pictures
 files.py          text files that are replaced as a whole, JSON lines, CSV
 
 Importing this package has no effect on the process; `prepare` has.

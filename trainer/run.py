@@ -31,7 +31,7 @@ from trainer.checkpoints import read_state, state_of, write_state
 from trainer.clock import Clock
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
-from trainer.files import read_lines, write
+from trainer.files import json_lines, read_lines, write
 from trainer.launch import fsdp_requested, precision_of
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
@@ -94,7 +94,7 @@ class Run:
     def append(self, file: str, row: dict) -> None:
         if self.main:
             with (self.folder / file).open("a") as log:
-                log.write(json.dumps(row) + "\n")
+                log.write(json_lines([row]))
 
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
         """The line of a step in metrics.jsonl and in timing.jsonl, and in the tracker."""
