@@ -278,7 +278,7 @@ N = {best} has the smallest worst case. {close}
 Not known: the best learning rate (train.py scales the recipe's), and later steps."""
 
 
-def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
+def measure_and_write(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     for group in setup.optimizer.param_groups:
         group["lr"] = 0.0
@@ -319,7 +319,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
     with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
         setup = set_up(config, accelerator, origins)
-    found = report(config, accelerator, setup, own.max_minutes)
+    found = measure_and_write(config, accelerator, setup, own.max_minutes)
     setup.close(accelerator)
     return found
 
