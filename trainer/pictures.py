@@ -1,4 +1,4 @@
-"""The style of the pictures of trainer/, tools/ and lab/bugs.py: panels, axes, legends. sim.py repeats it."""
+"""The style of the pictures of trainer/, tools/ and lab/bugs.py: panels, axes, legends."""
 
 from __future__ import annotations
 
