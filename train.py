@@ -76,10 +76,10 @@ import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.launch import fsdp_requested, start_accelerator
-from trainer.memory import advising
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.offload import on_device
+from trainer.out_of_memory import advising
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out
@@ -99,7 +99,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         _, outcomes, kept, sums = make_step(step, config, accelerator, setup)  # 1-8
 
         # 9: reset the reference; log, evaluate, checkpoint
-        progress.end_step(outcomes, kept, run.clock.seconds())
+        progress.end_step(outcomes, kept, run.clock.seconds_of_slowest())
         metrics = step_metrics(progress, outcomes, kept) | sums.result()
         if ref_policy is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             ref_policy.load_state_dict(policy.state_dict())
@@ -125,7 +125,7 @@ def make_step(
     sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
     clock.begin_step(step)
-    judge.seconds.clear()
+    judge.laps.clear()
     # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
     engine.wake()
     rollouts, outcomes = list[Rollout](), Outcomes.empty(n)
@@ -136,7 +136,7 @@ def make_step(
     engine.sleep()
     kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
     run.sample(rollouts, outcomes, kept, step)
-    clock.lap("roll_out", judge.seconds)
+    clock.lap("roll_out", judge.laps)
 
     sums = Sums(accelerator)
     if kept.any():

@@ -9,7 +9,7 @@ import torch
 from helpers import ROOT, lines
 
 import train
-from tools.gpu_day import compare_runs, table, train_within, versions
+from tools.gpu_day import compare_runs, train_within, versions
 from trainer.count import GIB
 from trainer.exits import Refusal
 
@@ -29,7 +29,6 @@ def test_a_budget_is_a_share_of_the_card(monkeypatch):
 
 def test_the_tables(finished, tmp_path):
     """Makes impossible: a summary without a run's steps, or with the memory of another run."""
-    assert table(["a", "b"], [[1, 0.12345]]) == "| a | b |\n| --- | --- |\n| 1 | 0.123 |"
     assert torch.__version__ in versions() and "none: this ran on a CPU" in versions()
     steps, memory = compare_runs([finished / "run"]).split("\n\n")
     last = lines(finished / "run/metrics.jsonl")[-1]

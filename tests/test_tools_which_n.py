@@ -113,7 +113,7 @@ def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
 
     monkeypatch.setattr(which_n, "timed_step", timed_step)
     monkeypatch.setattr(which_n, "seconds_of_an_optimizer_step", lambda *_: 0.0)
-    setup = SimpleNamespace(run=SimpleNamespace(clock=SimpleNamespace(seconds=lambda: clock[0])))
+    setup = SimpleNamespace(run=SimpleNamespace(clock=SimpleNamespace(seconds_of_slowest=lambda: clock[0])))
     steps = which_n.make_steps(Config(prompts_per_step=32), None, setup, 400)
     for n in which_n.MEASURED:
         first, *others = (step.drawn_s for step in steps if step.n == n)

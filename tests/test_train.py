@@ -311,7 +311,7 @@ def test_max_hours_ends_with_an_evaluation_and_a_checkpoint(tmp_path, monkeypatc
     config, accelerator, setup = set_up(tmp_path, max_steps=None, max_hours=1.0, eval_every=0, save_every=100)
     assert config.max_steps is None
     clock = iter([1200.0, 4000.0, 4100.0])  # after the two steps, and at the checkpoint
-    monkeypatch.setattr(setup.run.clock, "seconds", lambda: next(clock))
+    monkeypatch.setattr(setup.run.clock, "seconds_of_slowest", lambda: next(clock))
     rows = trained(config, accelerator, setup)
     assert [row["step"] for row in rows] == [0, 1, 2] and "eval/pass@1" in rows[2]
     assert (tmp_path / "run/checkpoints/step_00000002").is_dir() and (tmp_path / "run/model").is_dir()

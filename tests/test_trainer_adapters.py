@@ -26,7 +26,7 @@ from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_lo
 from trainer.policy import Policy, recompute_layers
 from trainer.report import remarks_on_rate
 from trainer.start import build_models
-from trainer.trial import difference_from_logits
+from trainer.trial import logits_fault
 
 CPU = torch.device("cpu")
 
@@ -75,7 +75,7 @@ def test_a_new_policy_is_the_model_and_a_merged_one_is_the_trained_policy(kind, 
     assert (scores(plain, rollouts) - before).abs().max() > 0.1
     tied = policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
     assert tied == changes.get("tie_word_embeddings", False)
-    assert [difference_from_logits(policy, share_prompts=share) for share in (False, True)] == ["", ""]
+    assert [logits_fault(policy, share_prompts=share) for share in (False, True)] == ["", ""]
 
 
 def test_the_reference_is_the_base_and_shares_its_weights():

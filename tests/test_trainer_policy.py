@@ -21,7 +21,7 @@ import loss as L
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.policy import Policy
-from trainer.trial import difference_from_logits
+from trainer.trial import logits_fault
 
 torch.manual_seed(0)
 SIZES = [(5, 6), (3, 5), (1, 4), (7, 1)]  # (prompt tokens, rollouts)
@@ -186,7 +186,7 @@ def test_dropout_that_is_a_plain_number_is_switched_off(kind):
     rates = {"dropout": 0.5, "attention_dropout": 0.5, "activation_dropout": 0.5, "hidden_dropout": 0.5}
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(kind(**sizes, **rates), dtype=torch.float32))
-    assert not difference_from_logits(policy)
+    assert not logits_fault(policy)
     micro_batch = MicroBatch.of(random_rollouts([(4, 6)]), torch.device("cpu"))
     calls = [log_probs(policy.train(mode), micro_batch, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
     assert torch.equal(*calls)

@@ -17,7 +17,7 @@ from trainer.outcomes import Outcomes, Rollout
 from trainer.problems import load_problems
 from trainer.rollouts import Judge, requests_of_rank, roll_out, rollouts_of
 from trainer.settings import Config
-from trainer.text import hidden_tokens
+from trainer.text import tokens_left_out
 from verify import REASONS, Problem, verify
 
 
@@ -125,7 +125,7 @@ def test_a_cut_response_keeps_its_last_token():
     """Makes impossible: the last word of a truncated response taken for its stop token."""
     (r := rollout_of([4], [6])).truncated = True
     Judge(Words(), Config()).judge([r])
-    assert r.text == "1+2" and hidden_tokens(Words()) == frozenset({0, 1, 7, 10})
+    assert r.text == "1+2" and tokens_left_out(Words()) == frozenset({0, 1, 7, 10})
 
 
 @pytest.mark.parametrize("start, response, reason", [

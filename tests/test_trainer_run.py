@@ -132,7 +132,7 @@ def test_checkpoints_come_by_time_unless_steps_are_named(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(module.Run, "save", save)
     clock = itertools.count(0, 70)  # seconds of a step
-    monkeypatch.setattr(module.Clock, "seconds", lambda self: next(clock))
+    monkeypatch.setattr(module.Clock, "seconds_of_slowest", lambda self: next(clock))
     monkeypatch.setattr(module.Run, "finish", lambda *_: None)
     run(tmp_path, max_steps=9, eval_every=0, eval_samples=1, save_every=save_every)
     assert saves == written

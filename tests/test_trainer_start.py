@@ -1,6 +1,5 @@
 """trainer/start.py: the objects of a run, the checks before it begins, the end by an exception."""
 
-from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -15,32 +14,13 @@ from trainer.settings import Config
 from verify import Verdict
 
 
-@pytest.mark.parametrize(
-    "factor, limit, refused", [(1.05, None, True), (float("nan"), 100.0, True), (1.05, 100.0, False)]
-)
-def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_path, monkeypatch):
-    """Makes impossible: a run on rollouts of other weights than the trained ones, or with a difference of NaN."""
-    own = start.write_log_probs
-
-    def other(policy, *a):  # the trainer's log-probs are not those of the engine
-        with torch.no_grad():
-            policy.model.get_output_embeddings().weight.mul_(factor)
-        return own(policy, *a)
-
-    monkeypatch.setattr(start, "write_log_probs", other)
-    # The advice is not the engine that runs.
-    with pytest.raises(Refusal, match=r"^(?!.*--engine torch).*--max_engine_kl") if refused else nullcontext():
-        set_up(tmp_path, max_engine_kl=limit)
-    assert (tmp_path / "run").exists() == (not refused)
-
-
 @pytest.mark.parametrize("fault, named", [
     ("crashed", "countdown"), ("weak", "--allow_weak_sandbox"), ("logits", "logits"),
 ])  # fmt: skip
 def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, named, tmp_path, monkeypatch):
     """Makes impossible: a reward that fails at the first step of a long run; log-probs that are not the model's."""
     if fault == "logits":
-        monkeypatch.setattr(start, "difference_from_logits", lambda policy: "its logits differ")
+        monkeypatch.setattr(start, "logits_fault", lambda policy: "its logits differ")
     else:
         crashed = [Verdict(0.0, False, "crashed")]
         answer = {"side_effect": WeakSandbox("no isolation here")} if fault == "weak" else {"return_value": crashed}

@@ -1,12 +1,16 @@
-"""trainer/trial.py: what a trial of three rollouts finds out about a model."""
+"""trainer/trial.py: what the trials before a run find out about a model and an engine."""
+
+from contextlib import nullcontext
 
 import pytest
 import torch
-from helpers import random_policy
+from helpers import random_policy, set_up
 from transformers import Gemma2Config, LlamaConfig
 
+from trainer import trial
+from trainer.exits import Refusal
 from trainer.settings import Config
-from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
+from trainer.trial import has_unused_parameters, logits_fault, shares_prompts
 
 
 @pytest.mark.parametrize("fault, said", [
@@ -33,7 +37,7 @@ def test_the_reason_is_the_one_that_was_found(fault, said):
     if fault == "dropout":
         norm = policy.model.base_model.norm
         norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
-    assert said in difference_from_logits(policy) and not policy.training
+    assert said in logits_fault(policy) and not policy.training
 
 
 def test_parameters_without_a_gradient_are_found():
@@ -60,3 +64,22 @@ def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
 
     monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
     assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts
+
+
+@pytest.mark.parametrize(
+    "factor, limit, refused", [(1.05, None, True), (float("nan"), 100.0, True), (1.05, 100.0, False)]
+)
+def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_path, monkeypatch):
+    """Makes impossible: a run on rollouts of other weights than the trained ones, or with a difference of NaN."""
+    own = trial.write_log_probs
+
+    def other(policy, *a):  # the trainer's log-probs are not those of the engine
+        with torch.no_grad():
+            policy.model.get_output_embeddings().weight.mul_(factor)
+        return own(policy, *a)
+
+    monkeypatch.setattr(trial, "write_log_probs", other)
+    # The advice is not the engine that runs.
+    with pytest.raises(Refusal, match=r"^(?!.*--engine torch).*--max_engine_kl") if refused else nullcontext():
+        set_up(tmp_path, max_engine_kl=limit)
+    assert (tmp_path / "run").exists() == (not refused)

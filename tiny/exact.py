@@ -43,7 +43,7 @@ from trainer.policy import Policy
 from trainer.pretrained import load_tokenizer, stop_tokens
 from trainer.report import short
 from trainer.settings import TINY
-from trainer.trial import difference_from_logits
+from trainer.trial import logits_fault
 from verify import Problem
 
 CHARACTERS = "0123456789" + OPERATORS
@@ -129,9 +129,9 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     """Load a policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError if it is no model."""
     tokenizer, _ = load_tokenizer(model)
     policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
-    if difference_from_logits(policy):
+    if logits_fault(policy):
         raise ValueError(f"{model} scales or caps its logits after the head: take another model")
-    policy.share_prompts = not difference_from_logits(policy, share_prompts=True)
+    policy.share_prompts = not logits_fault(policy, share_prompts=True)
     return policy, tokenizer
 
 

@@ -16,5 +16,6 @@ part              of
 noise_law         which_n: the law of the noise and the estimate of V_w / V_b; lab/3_loop.py imports it too
 plans             experiments: reads the plans
 comparison        experiments: compares the arms
+markdown          experiments, gpu_day and vllm_seeds: tables
 intervals         comparison and ttest: the statistics; lab/pool.py imports it too
 """

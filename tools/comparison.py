@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tools.intervals import welch, with_interval
+from tools.markdown import table
 from tools.plans import Groups, Row, counted, runs_of, trials, value_of
 from trainer.pictures import common_legend, finish, panels
 
@@ -51,12 +52,11 @@ def report(plan: dict, rows: list[Row]) -> str:
     text = f"{plan['question']}\n\n"
     if groups:
         limit = end_of([run for group in groups.values() for run in group], "samples")
-        lines = [["arm", "value", "seeds", "samples", *plan["scores"]]]
+        lines = []
         for arm, group in groups.items():
             cells = [with_interval([at(run, "samples", limit, x) for run in group], ".4f") for x in plan["scores"]]
             lines.append([arm, str(value_of(plan, runs, arm)), str(len(group)), f"{limit:,.0f}", *cells])
-        lines.insert(1, ["---"] * len(lines[0]))
-        text += "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        text += table(["arm", "value", "seeds", "samples", *plan["scores"]], lines) + "\n"
     for arm in plan["arms"]:
         tried = {key[1]: runs[key][-1][plan["tuning"]["by"]] for key in trials(plan, arm) if key in runs}
         if tried:

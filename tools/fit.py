@@ -41,12 +41,12 @@ from trainer.count import (
 )
 from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
-from trainer.memory import largest
+from trainer.peaks import largest
 from trainer.settings import Config
 
 # Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.7
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
-SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
+SIZES = tuple(Config.max_tokens_per_micro_batch // 2**i for i in range(5))  # the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
 
 
@@ -58,12 +58,12 @@ def flags(n: Needs, card_gib: float, longest: int) -> str:
     room = room_gib(card_gib)
     if n.start > room:
         return f"no: the start needs {n.start:.1f} GiB"
-    share = min(0.5, largest_share(n, card_gib))
+    share = min(Config.gpu_memory_utilization, largest_share(n, card_gib))
     if share * card_gib < n.engine + LEAST_CACHE_GIB:
         return f"no: {n.held():.1f} GiB stay during the rollouts, and vLLM needs {n.engine + LEAST_CACHE_GIB:.1f}"
     for tokens, checkpointing in sorted(n.update, key=lambda key: (key[1], -key[0])):
         if tokens >= longest and n.peak(tokens, checkpointing) <= room:
-            found = [f"--gpu_memory_utilization {share:g}"] if share < 0.5 else []
+            found = [f"--gpu_memory_utilization {share:g}"] if share < Config.gpu_memory_utilization else []
             found += [f"--max_tokens_per_micro_batch {tokens}"] if tokens != SIZES[0] else []
             return " ".join([*found, *["--gradient_checkpointing"] * checkpointing]) or "no flag needed"
     return f"no: an update needs {min(n.peak(*key) for key in n.update):.1f} GiB"

@@ -17,23 +17,15 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import train
+from tools.markdown import table
 from trainer.count import GIB
 from trainer.exits import Refusal, explained
 from trainer.files import read_lines
-from trainer.memory import largest
-
-
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    """Return a table in Markdown; floats with three digits."""
-    cells = [
-        [f"{x:.3g}" if isinstance(x, float) else str(x) for x in row] for row in [head, ["---"] * len(head), *rows]
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+from trainer.peaks import largest
 
 
 def versions() -> str:

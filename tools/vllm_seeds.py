@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import rollout
 from engines.vllm import sampling_params
 from rollout import Engine, Request, Sampling, VLLMEngine
-from tools.gpu_day import table
+from tools.markdown import table
 from tools.random_model import SHAPES
 from tools.speed import compare
 from trainer.count import GIB
@@ -79,30 +79,39 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def measure_vllm(folder: Path, size: str) -> None:
-    """Print the table of both ways, and the seconds of sync, sleep and wake."""
-    if not (folder / "train.jsonl").is_file():
-        raise Refusal(f"{folder} has no model with problems: `python -m tools.random_model {folder}` writes them")
+def table_of_ways(engine: Engine, prompts: list[list[int]], size: str) -> str:
+    """Return the table of both ways, with a row for each N. prompts: in tokens."""
     sizes, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    prompts = [tokenizer(row["prompt"]).input_ids for row in read_lines(folder / "train.jsonl")]
-    engine = VLLMEngine(model, positions=1024, max_num_seqs=512)
-    print(engine.description)
     rows = []
     for n in sizes:
         requests = [Request(x, n, i) for i, x in enumerate(prompts[: rollouts // n])]
         rows.append(compare_ways(engine, requests, Sampling(length), turns))
-    print(table(["N", "seeded, tokens/s", "unseeded, tokens/s", "ratio", "seeded repeats", "unseeded repeats"], rows))
+    return table(["N", "seeded, tokens/s", "unseeded, tokens/s", "ratio", "seeded repeats", "unseeded repeats"], rows)
 
+
+def table_of_calls(engine: VLLMEngine, model: Any) -> str:
+    """Return the table with the seconds of sync, sleep and wake, and the memory that sleep frees."""
     times = [["sync", seconds(lambda: engine.sync(model))]]
     if engine.can_sleep:
         before = torch.cuda.mem_get_info()[0]
         times.append(["sleep", seconds(engine.sleep)])
         freed = (torch.cuda.mem_get_info()[0] - before) / GIB
         times += [["wake, with sync", seconds(engine.wake)], ["GiB that sleep frees", freed]]
-    print("\n" + table(["vLLM", "seconds"], times))
+    return table(["vLLM", "seconds"], times)
+
+
+def measure_vllm(folder: Path, size: str) -> None:
+    """Print both tables of an engine with the folder's model. Raises Refusal for a folder without one."""
+    if not (folder / "train.jsonl").is_file():
+        raise Refusal(f"{folder} has no model with problems: `python -m tools.random_model {folder}` writes them")
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompts = [tokenizer(row["prompt"]).input_ids for row in read_lines(folder / "train.jsonl")]
+    engine = VLLMEngine(model, positions=1024, max_num_seqs=512)
+    print(engine.description)
+    print(table_of_ways(engine, prompts, size))
+    print("\n" + table_of_calls(engine, model))
     engine.close()
 
 

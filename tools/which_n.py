@@ -91,7 +91,7 @@ def timed_step(
     training = laps.get("score", 0.0) + laps.get("update", 0.0)
     both = gather_object([(time.perf_counter() - began - training, training)])
     roll_out, training = map(max, zip(*both, strict=True))
-    progress.end_step(outcomes, kept, setup.run.clock.seconds())
+    progress.end_step(outcomes, kept, setup.run.clock.seconds_of_slowest())
     count = int(kept.sum())
     each = (training - fixed) / count + fixed / max(count, full) if count else math.nan
     return Step(n, rollouts, outcomes, kept, roll_out / len(outcomes), each)
@@ -104,18 +104,18 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
     """
     clock, b, steps, cost = setup.run.clock, config.prompts_per_step, list[Step](), dict[int, float]()
     optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
-    ends, began = clock.seconds() + seconds, clock.seconds()
+    ends, began = clock.seconds_of_slowest() + seconds, clock.seconds_of_slowest()
     timed_step(MEASURED[0], 1, optimizer_s, config, accelerator, setup)  # slow: everything happens for the first time
-    expected = clock.seconds() - began  # seconds of a kept prompt
+    expected = clock.seconds_of_slowest() - began  # seconds of a kept prompt
     for i, n in enumerate(tqdm(MEASURED, desc="steps", unit="N", leave=False, disable=None)):
-        left = ends - clock.seconds()
+        left = ends - clock.seconds_of_slowest()
         if i and 2 * expected > left:  # one prompt takes too long
             break
         prompts = max(1, min(b, int(left / (len(MEASURED) - i) / (2 * expected))))
         for repeat in range(REPEATS):
-            began = clock.seconds()
+            began = clock.seconds_of_slowest()
             step = timed_step(n, prompts, optimizer_s, config, accelerator, setup)
-            took = clock.seconds() - began
+            took = clock.seconds_of_slowest() - began
             steps.append(step if repeat else step._replace(drawn_s=math.nan, kept_s=math.nan))
             if repeat and took > seconds / 20:
                 break
@@ -192,7 +192,7 @@ def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, s
     most = max((len(x.kept) for x in large), default=0)
     turns = [(x, p) for p in range(most) for x in large if p < len(x.kept)]
     for step, p in tqdm(turns, desc="gradients", unit="prompt", leave=False, disable=None):
-        if setup.run.clock.seconds() > ends and len(sizes) >= FEW:
+        if setup.run.clock.seconds_of_slowest() > ends and len(sizes) >= FEW:
             break
         if step.kept[p]:
             halves.append(gradients.halves(step, p))
@@ -278,14 +278,14 @@ N = {best} has the smallest worst case. {close}
 Not known: the best learning rate (train.py scales the recipe's), and later steps."""
 
 
-def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
+def measure_and_write(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     for group in setup.optimizer.param_groups:
         group["lr"] = 0.0
-    began, left = setup.run.clock.seconds(), 60 * minutes - setup.run.clock.seconds()
+    began, left = setup.run.clock.seconds_of_slowest(), 60 * minutes - setup.run.clock.seconds_of_slowest()
     steps = make_steps(config, accelerator, setup, STEPS_SHARE * left)
     ratio = measure_ratio(steps, config, accelerator, setup, began + left)
-    found = {"model": short(config.model), "minutes": setup.run.clock.seconds() / 60}
+    found = {"model": short(config.model), "minutes": setup.run.clock.seconds_of_slowest() / 60}
     found |= answer(steps, ratio, config.prompts_per_step)
     if accelerator.is_main_process:
         print(in_words(found, config))
@@ -319,7 +319,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
     with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
         setup = set_up(config, accelerator, origins)
-    found = report(config, accelerator, setup, own.max_minutes)
+    found = measure_and_write(config, accelerator, setup, own.max_minutes)
     setup.close(accelerator)
     return found
 

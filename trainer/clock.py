@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from trainer.memory import Peak, peak, restart_peak
+from trainer.peaks import Peak, peak, restart_peak
 from trainer.settings import Config
 
-AFTER = {"roll_out": "score", "score": "update", "update": "sync"}  # the stage after another
+# The stage after another; after the others comes "log". An out-of-memory error names "sync", though no lap ends it.
+AFTER = {"roll_out": "score", "score": "update", "update": "sync"}
 
 
 class Clock:
@@ -19,7 +20,8 @@ class Clock:
 
     def __init__(self, accelerator: Accelerator):
         self.accelerator = accelerator
-        self.run_began = self.step_began = self.stage_began = time.perf_counter()
+        self.run_began = self.first_step_began = self.step_began = self.stage_began = time.perf_counter()
+        self.processor_began = time.process_time()  # at the begin of the stage
         self.step, self.stage = 0, "start"  # that are going on
         self.steps = 0  # of this process
         self.laps = dict[str, float]()  # stage of this step -> seconds
@@ -57,8 +59,8 @@ class Clock:
         """Count the seconds of the run before a --resume too."""
         self.run_began -= seconds
 
-    def seconds(self) -> float:
-        """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
+    def seconds_of_slowest(self) -> float:
+        """Return the run's seconds on the slowest rank, with the time before a resume. All ranks must call it."""
         return max(gather_object([time.perf_counter() - self.run_began]))
 
     def seconds_of_step(self) -> float:

@@ -1,4 +1,4 @@
-"""The memory of an update, counted from the model's config alone: for trainer/memory.py and `python -m tools.fit`.
+"""The memory of an update, counted from the model's config: for trainer/out_of_memory.py and `python -m tools.fit`.
 
 An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
 is computed with its prompt. tests/test_trainer_count.py compares the count with the memory of a real process, in

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ def write(path: Path, text: str) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def json_lines(rows: Iterable[dict[str, Any]]) -> str:
+    """Return rows as the text of a file of JSON lines."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

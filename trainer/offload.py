@@ -68,7 +68,7 @@ def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
 
 def to_host(module: torch.nn.Module) -> None:
     """Move a module's weights to host memory."""
-    replace(module, lambda p: in_host_memory(p.detach(), pinned=p.is_cuda))
+    swap_weights(module, lambda p: in_host_memory(p.detach(), pinned=p.is_cuda))
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def on_device(module: torch.nn.Module | None, device: torch.device) -> Iterator[
     """
     own = []
     if module is not None and any(p.device != device for p in module.parameters()):
-        own = replace(module, lambda p: p.to(device, non_blocking=True))
+        own = swap_weights(module, lambda p: p.to(device, non_blocking=True))
     try:
         yield
     finally:
@@ -87,7 +87,7 @@ def on_device(module: torch.nn.Module | None, device: torch.device) -> Iterator[
             part._parameters[name] = p
 
 
-def replace(module: torch.nn.Module, change: Callable[[Tensor], Tensor]) -> list[tuple[Any, str, Any]]:
+def swap_weights(module: torch.nn.Module, change: Callable[[Tensor], Tensor]) -> list[tuple[Any, str, Any]]:
     """Replace each weight by `change` of it; a tied weight stays one. Returns (module, name, weight) as they were."""
     own = [(part, name, p) for part in module.modules() for name, p in part._parameters.items() if p is not None]
     changed = {p: torch.nn.Parameter(change(p), requires_grad=p.requires_grad) for _, _, p in own}

@@ -1,4 +1,4 @@
-"""The style of all pictures but sim.py's, which looks the same: panels, axes, legends."""
+"""The style of the pictures of trainer/, tools/ and lab/bugs.py: panels, axes, legends."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def introduction(config: Config, origins: dict[str, str], data: Data, policy, en
         "budget": ", ".join(f"{limit:,.10g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
     }
-    hidden = ("a step", "budget") if config.eval_only else ()
+    left_out = ("a step", "budget") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
-    lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
+    lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in left_out]
     used = {
         name: getattr(config, name)
         for name in origins

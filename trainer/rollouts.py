@@ -22,7 +22,7 @@ from sandbox import WeakSandbox
 from trainer.exits import Refusal, refusing
 from trainer.outcomes import Outcomes, Rollout
 from trainer.settings import Config
-from trainer.text import encode, ends_with_assistant, hidden_tokens
+from trainer.text import encode, ends_with_assistant, tokens_left_out
 from verify import Problem, Response, Verdict, verify_batch
 
 
@@ -70,8 +70,8 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 class Judge:
     """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
 
-    seconds: "judge" is the time of judging, "wait_for_judge" its part after this rank's last rollout, when the run
-    waits. train.py clears them when a step begins, and `Clock.lap` adds them to the numbers of timing.jsonl.
+    laps, in seconds: "judge" is the time of judging, "wait_for_judge" its part after this rank's last rollout, when the
+    run waits. train.py clears them when a step begins, and `Clock.lap` adds them to the numbers of timing.jsonl.
     """
 
     def __init__(self, tokenizer, config: Config, objective: Objective = OBJECTIVES["brorl"]):
@@ -81,7 +81,7 @@ class Judge:
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.laps: dict[str, float] = defaultdict(float)
 
     def put(self, rollouts: list[Rollout]) -> None:
         """Judge these rollouts in the thread. Raises its exception if it failed on earlier ones."""
@@ -99,7 +99,7 @@ class Judge:
         if rollouts:  # none if an earlier call took them
             began = time.perf_counter()
             self.judge(rollouts)
-            self.seconds["judge"] += time.perf_counter() - began
+            self.laps["judge"] += time.perf_counter() - began
         return rollouts
 
     def result(self) -> list[Rollout]:
@@ -107,18 +107,18 @@ class Judge:
         calls, self.calls = self.calls, []
         began = time.perf_counter()
         rollouts = [r for call in calls for r in call.result()]
-        self.seconds["wait_for_judge"] += time.perf_counter() - began
+        self.laps["wait_for_judge"] += time.perf_counter() - began
         return rollouts
 
     def judge(self, rollouts: list[Rollout]) -> None:
         """Fill in text and verdict. A start of the response that the prompt has written belongs to the response."""
-        hidden = torch.tensor(sorted(hidden_tokens(self.tokenizer)), dtype=torch.int32)
+        left_out = torch.tensor(sorted(tokens_left_out(self.tokenizer)), dtype=torch.int32)
         starts = {r.prompt_index: (r.problem, r.prompt) for r in rollouts}
         written = {index: self.written_by_the_prompt(*start) for index, start in starts.items()}
         # A response that was not cut ends with its stop token.
         tokens = [r.response if r.truncated else r.response[:-1] for r in rollouts]
-        visible = [x[~torch.isin(x, hidden)].tolist() for x in tokens]
-        for r, text in zip(rollouts, self.tokenizer.batch_decode(visible), strict=True):
+        kept = [x[~torch.isin(x, left_out)].tolist() for x in tokens]
+        for r, text in zip(rollouts, self.tokenizer.batch_decode(kept), strict=True):
             r.text = written[r.prompt_index] + text
         items = [(r.problem, r.text, len(r.response), r.truncated) for r in rollouts]
         for r, verdict in zip(rollouts, self.verdicts(items), strict=True):

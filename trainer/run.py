@@ -31,11 +31,11 @@ from trainer.checkpoints import read_state, state_of, write_state
 from trainer.clock import Clock
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
-from trainer.files import read_lines, write
+from trainer.files import json_lines, read_lines, write
 from trainer.launch import fsdp_requested, precision_of
-from trainer.memory import largest, summary
 from trainer.metrics import score_sources, waited_for_judge, warnings_of
 from trainer.outcomes import Outcomes, Rollout
+from trainer.peaks import largest, summary
 from trainer.pretrained import save_model
 from trainer.progress import Progress
 from trainer.report import Console, compare_with_start, draw_curves
@@ -94,7 +94,7 @@ class Run:
     def append(self, file: str, row: dict) -> None:
         if self.main:
             with (self.folder / file).open("a") as log:
-                log.write(json.dumps(row) + "\n")
+                log.write(json_lines([row]))
 
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
         """The line of a step in metrics.jsonl and in timing.jsonl, and in the tracker."""
@@ -167,7 +167,7 @@ class Run:
                 f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
                 f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
             ) from failure
-        seconds = self.saved = self.clock.seconds()  # with the evaluation and the checkpoint after the step
+        seconds = self.saved = self.clock.seconds_of_slowest()  # with the evaluation and the checkpoint after the step
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)

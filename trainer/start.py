@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import torch
@@ -19,19 +18,17 @@ from trainer.autocast import dither_under_autocast
 from trainer.data import Data, load_data
 from trainer.exits import Refusal, refusing
 from trainer.launch import fsdp_requested, precision_of
-from trainer.metrics import engine_kl_limit
-from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, allocate_moments, to_host
 from trainer.policy import Policy, recompute_layers
 from trainer.pretrained import load_model, stop_tokens, try_to_save
 from trainer.progress import Progress
 from trainer.report import Console, introduction
-from trainer.rollouts import Judge, roll_out
+from trainer.rollouts import Judge
 from trainer.run import Run
 from trainer.settings import Config
 from trainer.sharding import bring, sharded, sharing_weights
-from trainer.trial import difference_from_logits, has_unused_parameters, shares_prompts
+from trainer.trial import agreement, has_unused_parameters, logits_fault, shares_prompts
 
 
 class Setup(NamedTuple):
@@ -63,7 +60,6 @@ class Setup(NamedTuple):
 
 WEIGHT_DECAY = 0.01  # of AdamW; not in the paper: torch's default
 ALPHA = 32.0  # α: the adapters of --lora_rank R count α / R times
-LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
 ENDED: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
@@ -140,7 +136,7 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if not fsdp and not lora:
         model.to(device)
     policy = Policy(model)
-    fault = difference_from_logits(policy) if has_weights else ""
+    fault = logits_fault(policy) if has_weights else ""
     share = has_weights and not fault and not config.eval_only and shares_prompts(policy, data.prompt_lengths, config)
     fault, policy.share_prompts = broadcast_object_list([fault, share])  # rank 0's answers
     if fault:
@@ -165,36 +161,3 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if ref_policy and config.offload:
         to_host(ref_policy)
     return policy, ref_policy.requires_grad_(False) if ref_policy else None, engine_model
-
-
-def agreement(
-    engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
-    accelerator: Accelerator,
-) -> str:  # fmt: skip
-    """Make stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy?
-
-    Compares the log-probs of engine and trainer. Returns a sentence; raises Refusal. Small differences (bfloat16, other
-    kernels) are what the truncated importance weight is for. Large ones mean that weights did not reach the engine, or
-    that the two compute the architecture differently.
-    """
-    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
-    sampling = dataclasses.replace(sampling, max_new_tokens=min(LONGEST_CHECKED, longest))
-    problems = (data.problems or data.held_out)[:4]
-    engine.wake()
-    n = max(8, accelerator.num_processes)
-    rollouts, _ = roll_out(engine, problems, n, [*range(len(problems))], sampling, judge, accelerator)
-    engine.sleep()
-    batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
-    write_log_probs(policy, batches, "old_logp", config.temperature, accelerator)
-    old, sampled = (torch.cat([getattr(x, name) for x in batches]) for name in ("old_logp", "engine_logp"))
-    total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
-    tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
-    limit = engine_kl_limit(config)
-    if not kl / tokens <= limit:
-        remedy = "Use --engine torch" if config.engine == "vllm" else "Use --precision float32"
-        raise Refusal(
-            f"the engine does not sample the model that is trained: KL(engine, trainer) {kl / tokens:.1e} exceeds "
-            f"{limit:g}, and |Δ log π| is {difference / tokens:.1e} on {tokens:.0f} tokens. "
-            f"{remedy}, or raise --max_engine_kl if this much is expected"
-        )
-    return f"good: KL(engine, trainer) {kl / tokens:.1e} is below the limit of {limit:g}"

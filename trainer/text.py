@@ -64,7 +64,7 @@ def starts_with_two_bos(tokenizer, tokens: list[int]) -> bool:
 
 
 @lru_cache(maxsize=2)
-def hidden_tokens(tokenizer) -> frozenset[int]:
+def tokens_left_out(tokenizer) -> frozenset[int]:
     """The tokens that are left out of a response's text: BOS, EOS, PAD, and the marks of turns in the chat template.
 
     Other special tokens carry meaning and stay. So do tags such as <think> and </think>, also in the template.

@@ -1,15 +1,26 @@
-"""The trial of a model before the run: three rollouts of random tokens, which the policy and the model compute.
+"""The trials before a run: does the policy compute what the model does, and does the engine sample the policy?
 
-`difference_from_logits` compares their log-probs; `shares_prompts` and `has_unused_parameters` settle how stages 6 and
-7 compute the model, for the whole run.
+Three rollouts of random tokens answer the first question (`logits_fault`); `shares_prompts` and
+`has_unused_parameters` use them too, to settle how stages 6 and 7 compute the model for the whole run. A few responses
+of the engine answer the second one (`agreement`).
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
+import loss as L
+from rollout import Engine, Sampling
+from trainer.data import Data
+from trainer.exits import Refusal
+from trainer.metrics import engine_kl_limit
+from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.policy import Policy
+from trainer.rollouts import Judge, roll_out
 from trainer.settings import Config
 
 # Shared prompts need a mask of [D, R, L + R], and attention without a mask is faster: they pay for short responses.
@@ -18,10 +29,11 @@ SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the m
 LOGIT_SETTINGS = (
     "final_logit_softcapping", "logit_scale", "logits_scaling", "logits_soft_cap", "lm_head_multiplier",
 )  # fmt: skip
+LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
 
 
 @torch.no_grad()
-def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
+def logits_fault(policy: Policy, share_prompts: bool = False) -> str:
     """Say why the policy's log-probs do not agree with the model's own logits; "" if they agree.
 
     Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
@@ -69,7 +81,7 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     """
     mean = sum(prompt_lengths) / len(prompt_lengths)
     short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
-    return short and not config.gradient_checkpointing and not difference_from_logits(policy, share_prompts=True)
+    return short and not config.gradient_checkpointing and not logits_fault(policy, share_prompts=True)
 
 
 def has_unused_parameters(policy: Policy) -> bool:
@@ -89,6 +101,39 @@ def has_unused_parameters(policy: Policy) -> bool:
         seen |= more
         nodes += more
     return any(p.requires_grad and id(p) not in used for p in policy.parameters())
+
+
+def agreement(
+    engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
+    accelerator: Accelerator,
+) -> str:  # fmt: skip
+    """Make stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy?
+
+    Compares the log-probs of engine and trainer. Returns a sentence; raises Refusal. Small differences (bfloat16, other
+    kernels) are what the truncated importance weight is for. Large ones mean that weights did not reach the engine, or
+    that the two compute the architecture differently.
+    """
+    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+    sampling = dataclasses.replace(sampling, max_new_tokens=min(LONGEST_CHECKED, longest))
+    problems = (data.problems or data.held_out)[:4]
+    engine.wake()
+    n = max(8, accelerator.num_processes)
+    rollouts, _ = roll_out(engine, problems, n, [*range(len(problems))], sampling, judge, accelerator)
+    engine.sleep()
+    batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
+    write_log_probs(policy, batches, "old_logp", config.temperature, accelerator)
+    old, sampled = (torch.cat([getattr(x, name) for x in batches]) for name in ("old_logp", "engine_logp"))
+    total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
+    tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
+    limit = engine_kl_limit(config)
+    if not kl / tokens <= limit:
+        remedy = "Use --engine torch" if config.engine == "vllm" else "Use --precision float32"
+        raise Refusal(
+            f"the engine does not sample the model that is trained: KL(engine, trainer) {kl / tokens:.1e} exceeds "
+            f"{limit:g}, and |Δ log π| is {difference / tokens:.1e} on {tokens:.0f} tokens. "
+            f"{remedy}, or raise --max_engine_kl if this much is expected"
+        )
+    return f"good: KL(engine, trainer) {kl / tokens:.1e} is below the limit of {limit:g}"
 
 
 def example(vocabulary: int) -> tuple[Tensor, list[int], list[int], Tensor, list[int]]:

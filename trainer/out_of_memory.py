@@ -1,90 +1,28 @@
-"""Memory of a run: the peak of each stage, and which flags help after an out-of-memory error (docs/memory.md)."""
+"""Which flags help after an out-of-memory error, by trainer/count.py's count (docs/memory.md)."""
 
 from __future__ import annotations
 
 import functools
 import re
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
-from engines.vllm import vllm_bytes
 from trainer.count import FSDP2, GIB, Count, Needs, cards_of, count_update, largest_share, needs_of
 from trainer.launch import fsdp_requested
+from trainer.peaks import peak
 from trainer.settings import Config
 
-Peak = dict[str, float]  # name -> GiB
 LORA_RANK = 16  # the --lora_rank of docs/memory.md
 # Messages of torch (GPU, CPU) and of vLLM, whose kinds of errors are also those of other mistakes
 LACKS = re.compile(r"out of memory|can't allocate memory|less than desired GPU memory utilization")
 LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is needed")  # vLLM's share is too small
-
-
-# -------------------------------------------------------------------------------------------------------- the peaks
-
-
-def restart_peak(device: torch.device) -> None:
-    """Begin the next `peak` of a GPU now."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak(device: torch.device) -> Peak:
-    """Return the peak of this process in GiB.
-
-    On a GPU, since `restart_peak`: allocated and reserved by torch; vllm, the size of vLLM's weights and cache. torch
-    counts these even while vLLM sleeps, so they are subtracted from the other two. On a CPU, since the process began:
-    to reset its peak, a process needs the right to write /proc/self/clear_refs.
-    """
-    if device.type != "cuda":
-        return {"process": round(process_peak() / GIB, 3)}
-    pool = vllm_bytes()
-    found = {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
-    taken = {name: round((x - pool) / GIB, 3) for name, x in found.items()}
-    return taken | ({"vllm": round(pool / GIB, 3)} if pool else {})
-
-
-def process_peak() -> int:
-    """Return the largest resident size of this process in bytes. On Linux getrusage would count its parent's too."""
-    status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    if found:
-        return 1024 * int(found[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def largest(timing: list[dict[str, Any]]) -> dict[str, Peak]:
-    """Return the largest peak of each stage over rows of timing.jsonl."""
-    found: dict[str, Peak] = {}
-    for stage, taken in (item for row in timing for item in row.get("peak_gib", {}).items()):
-        found[stage] = {name: max(x, found.get(stage, {}).get(name, 0.0)) for name, x in taken.items()}
-    return found
-
-
-def summary(timing: list[dict[str, Any]]) -> str:
-    """Return the sentence at the end of a run about the peaks in rows of timing.jsonl; "" for rows of older code."""
-    found = [(row["step"], stage, x) for row in timing for stage, x in row.get("peak_gib", {}).items()]
-    if not found:
-        return ""
-    if all("process" in taken for _, _, taken in found):
-        step, stage, most = max(found, key=lambda x: x[2]["process"])  # the first of equal ones
-        return f"peak memory of the process: {most['process']:.2f} GiB, first reached in stage {stage} of step {step}"
-    peaks = largest(timing)
-    stages = ", ".join(f"{stage} {x['allocated']:.2f} ({x['reserved']:.2f})" for stage, x in peaks.items())
-    held = max(taken.get("vllm", 0.0) for taken in peaks.values())
-    vllm = f"; vLLM's weights and cache {held:.2f} more, off the card in score and update" if held else ""
-    return f"peak memory of the card, GiB allocated (reserved) by torch: {stages}{vllm}"
-
-
-# --------------------------------------------------------------------------------------------------- out of memory
 
 
 @contextmanager

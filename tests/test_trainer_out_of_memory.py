@@ -1,23 +1,20 @@
-"""trainer/memory.py: peaks of the stages; the advice after an out-of-memory error. A card is mocked."""
+"""trainer/out_of_memory.py: the advice after an out-of-memory error. A card is mocked."""
 
-import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
-from helpers import arguments, lines, settings
+from helpers import arguments, settings
 
 import train
 import trainer.exits as exits
-from trainer import memory
+from trainer import out_of_memory
 from trainer.count import GIB, Count
 from trainer.exits import Refusal
-from trainer.memory import advising, peak, process_peak, summary
+from trainer.out_of_memory import advising
 
-CARD = torch.device("cuda")
 ON_A_CARD, ON_A_CPU = (SimpleNamespace(device=torch.device(x), num_processes=1) for x in ("cuda", "cpu"))
 # vLLM 0.32.0: vllm/v1/core/kv_cache_utils.py, vllm/v1/worker/utils.py
 NO_CACHE = (
@@ -43,10 +40,10 @@ def count(model, tokens, bfloat16=True, checkpointing=False, lora_rank=0):
 @pytest.fixture
 def by_hand(monkeypatch):
     """The count above, a card of 80 GiB and a peak of 1.5 GiB."""
-    monkeypatch.setattr(memory, "count_update", count)
+    monkeypatch.setattr(out_of_memory, "count_update", count)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: mock.Mock(total_memory=80 * GIB))
     taken = {"cuda": {"allocated": 70.0, "reserved": 75.5}, "cpu": {"process": 1.5}}
-    monkeypatch.setattr(memory, "peak", lambda device: taken[device.type])
+    monkeypatch.setattr(out_of_memory, "peak", lambda device: taken[device.type])
 
 
 def advised(tmp_path, failure, accelerator=ON_A_CPU, stage=None, **changes) -> str:
@@ -56,63 +53,6 @@ def advised(tmp_path, failure, accelerator=ON_A_CPU, stage=None, **changes) -> s
     with pytest.raises(type(failure)), advising(config, accelerator, clock):
         raise failure
     return "\n".join(getattr(failure, "__notes__", []))
-
-
-# -------------------------------------------------------------------------------------------------------- the peaks
-
-
-def test_the_peak_of_a_card_leaves_out_the_pool_of_vllm(monkeypatch):
-    """Makes impossible: an update whose peak has the weights and the cache of a sleeping vLLM, which torch counts."""
-    for name, gib in {"max_memory_allocated": 50, "max_memory_reserved": 60}.items():
-        monkeypatch.setattr(torch.cuda, name, lambda device, gib=gib: gib * GIB)
-    assert peak(CARD) == {"allocated": 50, "reserved": 60}
-    pool = SimpleNamespace(get_current_usage=lambda: 40 * GIB)
-    cumem = SimpleNamespace(CuMemAllocator=SimpleNamespace(instance=pool))
-    monkeypatch.setitem(sys.modules, "vllm.device_allocator.cumem", cumem)
-    assert peak(CARD) == {"allocated": 10, "reserved": 20, "vllm": 40}
-
-
-def test_the_peak_of_a_process_grows_with_its_memory():
-    """Makes impossible: a peak in pages or KiB, and one that is the memory of now."""
-    before = process_peak()
-    now = 1024 * int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
-    room = before - now + 2**26
-    block = b"x" * room
-    after = process_peak()
-    del block
-    assert before + 2**25 < after < before + 2**27
-    assert abs(process_peak() - after) < 2**24  # Linux counts pages in batches
-
-
-def test_the_stages_of_a_run_have_a_peak(finished):
-    """Makes impossible: a stage without its memory, peaks of an earlier step, memory in metrics.jsonl."""
-    first, *steps = (row["peak_gib"] for row in lines(finished / "run/timing.jsonl"))
-    assert [*first] == ["start", "evaluate"]
-    assert all([*step] == ["roll_out", "score", "update", "evaluate"] for step in steps)
-    rising = [taken["process"] for row in (first, *steps) for taken in row.values()]
-    assert rising == sorted(rising) and 0.1 < rising[0] < 32
-    assert "gib" not in (finished / "run/metrics.jsonl").read_text()
-
-
-def test_the_last_sentence_about_memory():
-    """Makes impossible: the peak of the last step only, or of another stage; a crash at the end of an older run."""
-    assert summary([{"step": 1, "seconds": 2.0}]) == ""
-    rows = [
-        {"step": i, "peak_gib": {"roll_out": {"process": a}, "update": {"process": b}}}
-        for i, (a, b) in enumerate([(1, 1.25), (1.25, 1.5), (1.5, 1.5)])
-    ]
-    assert summary(rows) == "peak memory of the process: 1.50 GiB, first reached in stage update of step 1"
-    card = [
-        {"step": i, "peak_gib": {stage: {"allocated": x, "reserved": x + 2, "vllm": 40} for stage, x in stages}}
-        for i, stages in enumerate([[("a", 10), ("b", 33)], [("a", 11), ("b", 32)]])
-    ]
-    assert summary([{"step": 0}, *card]) == (
-        "peak memory of the card, GiB allocated (reserved) by torch: a 11.00 (13.00), b 33.00 (35.00); vLLM's weights "
-        "and cache 40.00 more, off the card in score and update"
-    )
-
-
-# --------------------------------------------------------------------------------------------------- out of memory
 
 
 def test_an_update_without_memory_names_three_flags(by_hand, tmp_path, monkeypatch):
@@ -173,7 +113,7 @@ def test_other_errors_stay_and_a_failed_count_hides_nothing(by_hand, tmp_path, m
     """Makes impossible: a bug that is called a lack of memory; the error of the count in place of the first error."""
     for failure in (RuntimeError("shapes do not match"), Refusal("--lora_rank 99: too large"), KeyError("x")):
         assert advised(tmp_path, failure, ON_A_CARD, "update") == ""
-    monkeypatch.setattr(memory, "count_update", mock.Mock(side_effect=TypeError("a new model")))
+    monkeypatch.setattr(out_of_memory, "count_update", mock.Mock(side_effect=TypeError("a new model")))
     said = advised(tmp_path, MemoryError("first"), ON_A_CARD, "update")
     assert said.splitlines()[1] == (
         "docs/memory.md has the flags that save memory. They cannot be counted here: TypeError('a new model')"
