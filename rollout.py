@@ -48,10 +48,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory
-from engines.model import whole_tensors
-from engines.prefix import PrefixDecoder, check_attention, inference
-from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step
+from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory, max_seqs
+from engines.model import inference, whole_tensors
+from engines.prefix import PrefixDecoder, check_attention
+from engines.vllm import abort, load_weights, note, sampling_params, start_llm, step
 
 
 @dataclass(frozen=True)

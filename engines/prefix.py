@@ -17,18 +17,16 @@ Rollouts whose tokens are equal share one row until they differ: each distinct p
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import cache_argument, experts_in_one_weight
-from engines.rounding import dithered_weights
+from engines.model import cache_argument, experts_in_one_weight, inference
 
 
 class PrefixDecoder:
@@ -183,33 +181,6 @@ def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-@contextmanager
-def inference(model: PreTrainedModel, precision: str) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode and in this precision; restore the model afterwards.
-
-    "bfloat16" runs the model under autocast, with weights that are rounded once by `dithered`. Its output head computes
-    in float32: the trainer has logits in float32 too.
-    """
-    was_training, device, head = model.training, model.device.type, model.get_output_embeddings()
-    autocast = precision == "bfloat16"
-    if autocast:
-        head.forward = torch.autocast(device, enabled=False)(
-            lambda x: linear(x.float(), head.weight.float(), head.bias if head.bias is None else head.bias.float())
-        )
-    model.eval()
-    try:
-        with (
-            torch.no_grad(),
-            dithered_weights(model) if autocast else nullcontext(),
-            torch.autocast(device, torch.bfloat16, enabled=autocast),
-        ):
-            yield
-    finally:
-        model.train(was_training)
-        if autocast:
-            del head.forward
 
 
 def check_attention(model: PreTrainedModel) -> None:

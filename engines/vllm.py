@@ -3,9 +3,6 @@
 have_vllm         is vLLM installed?
 check_compiler    can Triton compile on this machine?
 start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
-max_seqs          how many rollouts decode at a time
-cpu_cache_bytes   how much memory the cache has on a CPU
-vllm_bytes        how much memory weights and cache have on a GPU
 sampling_params   translate rollout.Sampling
 step, abort       compute one token of each rollout; stop all rollouts
 load_weights      copy the trained weights into vLLM
@@ -39,7 +36,7 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from engines.memory import cache_bytes_per_token
+from engines.memory import cpu_cache_bytes
 from engines.model import experts_in_one_weight, whole_tensors
 
 # It sizes the cache.
@@ -133,33 +130,6 @@ def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
         built = current_platform.device_type or "another device"
         raise ValueError(f"the model is on {device}, this vLLM is built for {built}: train there or use --engine torch")
     return vllm, current_platform
-
-
-def cpu_cache_bytes() -> int:
-    """Return the size of vLLM's cache on a CPU: 2 GiB, or vLLM's own variable VLLM_CPU_KVCACHE_SPACE in GiB."""
-    return int(float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 2)) * 2**30)
-
-
-def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
-    """Return how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
-
-    Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
-    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later. `config` has the
-    settings of the run.
-    """
-    item = getattr(torch, dtype).itemsize
-    cache_bytes = float(cpu_cache_bytes())
-    if model.device.type == "cuda":
-        total = torch.cuda.mem_get_info(model.device)[1]
-        cache_bytes = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    rollout_bytes = cache_bytes_per_token(model, item) * config.max_response_tokens / 2
-    return max(8, min(int(cache_bytes / rollout_bytes), max(512, config.rollouts_per_prompt)))
-
-
-def vllm_bytes() -> int:
-    """Return the size of vLLM's weights and cache on a GPU, also while they are off the card; 0 without vLLM."""
-    module = sys.modules.get("vllm.device_allocator.cumem")
-    return module.CuMemAllocator.instance.get_current_usage() if module and module.CuMemAllocator.instance else 0
 
 
 def sampling_params(n: int, seed: int, sampling: Any) -> Any:

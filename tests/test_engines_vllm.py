@@ -20,9 +20,10 @@ from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, PhiConfig, Qwen2Config, Qwen3MoeConfig
 
 from engines import vllm
+from engines.memory import max_seqs
 from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import check_compiler, import_vllm, keep_threads, load_weights, max_seqs, start_llm
+from engines.vllm import check_compiler, import_vllm, keep_threads, load_weights, start_llm
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 

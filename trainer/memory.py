@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
-from engines.vllm import vllm_bytes
+from engines.memory import vllm_bytes
 from trainer.count import FSDP2, GIB, Count, Needs, cards_of, count_update, largest_share, needs_of
 from trainer.launch import fsdp_requested
 from trainer.settings import Config
