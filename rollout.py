@@ -51,7 +51,7 @@ from transformers import PreTrainedModel
 from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory, max_seqs
 from engines.model import inference, whole_tensors
 from engines.prefix import PrefixDecoder, check_attention
-from engines.vllm import abort, load_weights, note, sampling_params, start_llm, step
+from engines.vllm import load_weights, note_on_error, sampling_params, start_llm, vllm_abort, vllm_step
 
 
 @dataclass(frozen=True)
@@ -438,7 +438,7 @@ class VLLMEngine(Engine):
             for i, request in enumerate(requests):
                 engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
-                outputs = {int(output.request_id): output for output in step(self.llm)}
+                outputs = {int(output.request_id): output for output in vllm_step(self.llm)}
                 if on_progress and sampling.temperature == 0:  # vLLM counts one rollout for a greedy request
                     on_progress(sum(requests[i].n for i in outputs))
                 elif on_progress:
@@ -446,7 +446,7 @@ class VLLMEngine(Engine):
                 for i, output in outputs.items():
                     yield i, self.group(requests[i], output, greedy=sampling.temperature == 0)
         finally:
-            abort(self.llm)
+            vllm_abort(self.llm)
 
     @staticmethod
     def group(request: Request, output: Any, greedy: bool) -> Group:
@@ -472,7 +472,7 @@ class VLLMEngine(Engine):
     def wake(self) -> None:
         """Allocate the memory again and load the weights of the last `sync`."""
         if self.asleep:
-            with note("If memory is short next to the trainer, lower --gpu_memory_utilization"):
+            with note_on_error("If memory is short next to the trainer, lower --gpu_memory_utilization"):
                 self.llm.wake_up(tags=["weights"])
                 load_weights(self.llm, self.source)
                 self.llm.wake_up(tags=["kv_cache"])

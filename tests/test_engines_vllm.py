@@ -1,4 +1,4 @@
-"""engines/vllm.py and rollout.VLLMEngine with the real vLLM: against the torch engine and a plain forward pass.
+"""engines/vllm.py, its workarounds and rollout.VLLMEngine with the real vLLM: against the torch engine and a plain forward pass.
 
 The first tests need no vLLM. The others run where vLLM's CPU build is installed and BRORL_VLLM=1 is set (`.ci/run` does
 both). float32 and the embedded policy, unless a test says otherwise. On a GPU only the test of its memory runs; it was
@@ -23,7 +23,8 @@ from engines import vllm
 from engines.memory import max_seqs
 from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import check_compiler, import_vllm, keep_threads, load_weights, start_llm
+from engines.vllm import check_compiler, import_vllm, load_weights, start_llm
+from engines.vllm_workarounds import keep_threads
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 
