@@ -48,7 +48,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory, max_seqs
+from engines.memory import bytes_per_row, decoding_bytes, keep_freed_memory, max_seqs
 from engines.model import inference, whole_tensors
 from engines.prefix import PrefixDecoder, check_attention
 from engines.vllm import load_weights, note_on_error, sampling_params, start_llm, vllm_abort, vllm_step
@@ -271,7 +271,7 @@ class TorchEngine(Engine):
     needs_whole_model = True
 
     def __init__(self, model: PreTrainedModel, gpu_memory_utilization: float = 0.5, dtype: str | None = None):
-        self.model, self.memory_gib = model, decoding_gib(model.device, gpu_memory_utilization)
+        self.model, self.decoding_bytes = model, decoding_bytes(model.device, gpu_memory_utilization)
         self.precision = dtype if dtype == "bfloat16" else str(model.dtype).removeprefix("torch.")
         if model.device.type == "cpu":
             keep_freed_memory()
@@ -308,7 +308,7 @@ class TorchEngine(Engine):
                     parts[i] = []
 
     def chunk_size(self, requests: list[Request], sampling: Sampling) -> int:
-        """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
+        """Return how many rollouts decode at a time: as many as decoding_bytes holds, on a CPU at most 4,096.
 
         A call for 4,096 rollouts or more has at least two chunks: the caller judges one while the next decodes.
         Smaller chunks are slower on a CPU.
@@ -318,7 +318,7 @@ class TorchEngine(Engine):
             return 1
         fewest, longest = min(request.n for request in requests), max(len(request.prompt) for request in requests)
         row_bytes = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
-        fit = max(1, int(self.memory_gib * 2**30 / row_bytes))
+        fit = max(1, int(self.decoding_bytes / row_bytes))
         if self.model.device.type == "cpu":
             fit = min(fit, 4096)  # larger chunks no longer fit the caches of a processor
         chunks = math.ceil(total / fit)

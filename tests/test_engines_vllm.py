@@ -1,4 +1,5 @@
-"""engines/vllm.py, its workarounds and rollout.VLLMEngine with the real vLLM: against the torch engine and a plain forward pass.
+"""engines/vllm.py, vllm_workarounds.py, rollout.VLLMEngine with the real vLLM: against the torch engine and a plain
+forward pass.
 
 The first tests need no vLLM. The others run where vLLM's CPU build is installed and BRORL_VLLM=1 is set (`.ci/run` does
 both). float32 and the embedded policy, unless a test says otherwise. On a GPU only the test of its memory runs; it was
