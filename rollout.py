@@ -48,10 +48,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from engines.memory import bytes_per_row, decoding_gib, keep_freed_memory
-from engines.model import whole_tensors
-from engines.prefix import PrefixDecoder, check_attention, inference
-from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step
+from engines.memory import bytes_per_row, decoding_bytes, keep_freed_memory, max_seqs
+from engines.model import inference, whole_tensors
+from engines.prefix import PrefixDecoder, check_attention
+from engines.vllm import load_weights, note_on_error, sampling_params, start_llm, vllm_abort, vllm_step
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class TorchEngine(Engine):
     needs_whole_model = True
 
     def __init__(self, model: PreTrainedModel, gpu_memory_utilization: float = 0.5, dtype: str | None = None):
-        self.model, self.memory_gib = model, decoding_gib(model.device, gpu_memory_utilization)
+        self.model, self.decoding_bytes = model, decoding_bytes(model.device, gpu_memory_utilization)
         self.precision = dtype if dtype == "bfloat16" else str(model.dtype).removeprefix("torch.")
         if model.device.type == "cpu":
             keep_freed_memory()
@@ -308,7 +308,7 @@ class TorchEngine(Engine):
                     parts[i] = []
 
     def chunk_size(self, requests: list[Request], sampling: Sampling) -> int:
-        """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
+        """Return how many rollouts decode at a time: as many as decoding_bytes holds, on a CPU at most 4,096.
 
         A call for 4,096 rollouts or more has at least two chunks: the caller judges one while the next decodes.
         Smaller chunks are slower on a CPU.
@@ -318,7 +318,7 @@ class TorchEngine(Engine):
             return 1
         fewest, longest = min(request.n for request in requests), max(len(request.prompt) for request in requests)
         row_bytes = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
-        fit = max(1, int(self.memory_gib * 2**30 / row_bytes))
+        fit = max(1, int(self.decoding_bytes / row_bytes))
         if self.model.device.type == "cpu":
             fit = min(fit, 4096)  # larger chunks no longer fit the caches of a processor
         chunks = math.ceil(total / fit)
@@ -438,7 +438,7 @@ class VLLMEngine(Engine):
             for i, request in enumerate(requests):
                 engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
-                outputs = {int(output.request_id): output for output in step(self.llm)}
+                outputs = {int(output.request_id): output for output in vllm_step(self.llm)}
                 if on_progress and sampling.temperature == 0:  # vLLM counts one rollout for a greedy request
                     on_progress(sum(requests[i].n for i in outputs))
                 elif on_progress:
@@ -446,7 +446,7 @@ class VLLMEngine(Engine):
                 for i, output in outputs.items():
                     yield i, self.group(requests[i], output, greedy=sampling.temperature == 0)
         finally:
-            abort(self.llm)
+            vllm_abort(self.llm)
 
     @staticmethod
     def group(request: Request, output: Any, greedy: bool) -> Group:
@@ -472,7 +472,7 @@ class VLLMEngine(Engine):
     def wake(self) -> None:
         """Allocate the memory again and load the weights of the last `sync`."""
         if self.asleep:
-            with note("If memory is short next to the trainer, lower --gpu_memory_utilization"):
+            with note_on_error("If memory is short next to the trainer, lower --gpu_memory_utilization"):
                 self.llm.wake_up(tags=["weights"])
                 load_weights(self.llm, self.source)
                 self.llm.wake_up(tags=["kv_cache"])

@@ -17,18 +17,16 @@ Rollouts whose tokens are equal share one row until they differ: each distinct p
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from engines.model import cache_argument, experts_in_one_weight
-from engines.rounding import dithered_weights
+from engines.model import cache_argument, experts_in_one_weight, inference
 
 
 class PrefixDecoder:
@@ -36,8 +34,8 @@ class PrefixDecoder:
 
     prompt_keys, prompt_values   [P, Hk, L, D] per layer, one copy per prompt
     keys, values                 [K, Hk, max_new_tokens, D] per layer; the first T columns are filled
-    prompt                       (K,) the prompt of each row, ascending
-    slot                         (K,) the position of each row among the P·M positions of a grouped product
+    prompt_of_row                (K,) ascending
+    slot_of_row                  (K,) the position of a row among the P·M positions of a grouped product
     """
 
     def __init__(self, model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int):
@@ -63,44 +61,47 @@ class PrefixDecoder:
         self.values: dict[int, Tensor] = {}
         self._assign_slots(torch.arange(len(prompts), device=device))
 
-    def advance(self, row: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Append a token to every rollout. row: (rollouts,) the row of each one; token: (rollouts,) its new token.
+    def advance(self, row_of_rollout: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Append a token to every rollout. row_of_rollout: (rollouts,); token: (rollouts,) the new token of each one.
 
         A row splits if its rollouts have different tokens, and is dropped if it has none. Returns the new row of each
         rollout, (rollouts,), and the next logits (K, V).
         """
         vocabulary = self.logits.shape[-1]
-        distinct, row = torch.unique(row * vocabulary + token, return_inverse=True)  # ascending by row, then by token
+        # ascending by row, then by token
+        distinct, row_of_rollout = torch.unique(row_of_rollout * vocabulary + token, return_inverse=True)
         parent = distinct // vocabulary
-        if len(parent) != len(self.prompt) or bool((parent.diff() != 1).any()):
+        if len(parent) != len(self.prompt_of_row) or bool((parent.diff() != 1).any()):
             self._select(parent)
-        tokens, positions = distinct % vocabulary, self.lengths[self.prompt] + self.t  # (K,)
+        tokens, positions = distinct % vocabulary, self.lengths[self.prompt_of_row] + self.t  # (K,)
         self.t += 1
-        with attention(self.model, "shared_prompt"):
+        with _using_attention(self.model, "shared_prompt"):
             out = self.model(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False, decoder=self)
-        return row, out.logits[:, -1]
+        return row_of_rollout, out.logits[:, -1]
 
     def _select(self, parent: Tensor) -> None:
         """Let row i continue the former row parent[i] (ascending). Drop the prompts that have no rows."""
-        remaining, prompt = torch.unique(self.prompt[parent], return_inverse=True)
+        remaining, prompt_of_row = torch.unique(self.prompt_of_row[parent], return_inverse=True)
         if len(remaining) < len(self.lengths):
             self.prompt_keys = [x[remaining] for x in self.prompt_keys]
             self.prompt_values = [x[remaining] for x in self.prompt_values]
             self.lengths = self.lengths[remaining]
             self.padding = None if self.padding is None else self.padding[remaining]
-        self._assign_slots(prompt)
+        self._assign_slots(prompt_of_row)
         for stored in (self.keys, self.values):
             for layer, old in stored.items():  # fewer rows than before need no new memory
                 new = old if len(parent) <= len(old) else old.new_empty(len(parent), *old.shape[1:])
                 new[: len(parent), :, : self.t] = old[parent, :, : self.t]
                 stored[layer] = new[: len(parent)]
 
-    def _assign_slots(self, prompt: Tensor) -> None:
-        """Set `prompt`, M and `slot`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
-        counts = torch.zeros_like(self.lengths).scatter_add_(0, prompt, torch.ones_like(prompt))  # rows of each prompt
-        self.prompt, self.m = prompt, int(counts.max())
+    def _assign_slots(self, prompt_of_row: Tensor) -> None:
+        """Set `prompt_of_row`, M and `slot_of_row`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
+        counts = torch.zeros_like(self.lengths)  # rows of each prompt
+        counts.scatter_add_(0, prompt_of_row, torch.ones_like(prompt_of_row))
+        self.prompt_of_row, self.m = prompt_of_row, int(counts.max())
         earlier = counts.cumsum(0) - counts  # rows of earlier prompts
-        self.slot = prompt * self.m + torch.arange(len(prompt), device=prompt.device) - earlier[prompt]
+        rows = torch.arange(len(prompt_of_row), device=prompt_of_row.device)
+        self.slot_of_row = prompt_of_row * self.m + rows - earlier[prompt_of_row]
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store a new key and value [K, Hk, 1, D] of a layer; return all of the responses, [K, Hk, T, D]."""
@@ -114,13 +115,13 @@ class PrefixDecoder:
     def by_prompt(self, x: Tensor) -> Tensor:
         """Reorder [K, Hk, g, X] to [P, Hk, M·g, X]: one matrix per prompt. Empty slots hold 0."""
         _, heads, g, width = x.shape
-        x = x.new_zeros(len(self.lengths) * self.m, heads, g, width).index_copy_(0, self.slot, x)
+        x = x.new_zeros(len(self.lengths) * self.m, heads, g, width).index_copy_(0, self.slot_of_row, x)
         return x.view(-1, self.m, heads, g, width).transpose(1, 2).reshape(-1, heads, self.m * g, width)
 
     def by_row(self, x: Tensor, g: int) -> Tensor:
         """Reorder [P, Hk, M·g, X] to [K, Hk, g, X], the inverse of `by_prompt`."""
         _, heads, _, width = x.shape
-        return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot]
+        return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot_of_row]
 
 
 def shared_prompt_attention(
@@ -175,7 +176,7 @@ ALL_ATTENTION_FUNCTIONS.register("shared_prompt", shared_prompt_attention)
 
 
 @contextmanager
-def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
+def _using_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
     """Give the model another attention function; restore its own afterwards."""
     before = model.config._attn_implementation
     model.set_attn_implementation(name)
@@ -183,33 +184,6 @@ def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-@contextmanager
-def inference(model: PreTrainedModel, precision: str) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode and in this precision; restore the model afterwards.
-
-    "bfloat16" runs the model under autocast, with weights that are rounded once by `dithered`. Its output head computes
-    in float32: the trainer has logits in float32 too.
-    """
-    was_training, device, head = model.training, model.device.type, model.get_output_embeddings()
-    autocast = precision == "bfloat16"
-    if autocast:
-        head.forward = torch.autocast(device, enabled=False)(
-            lambda x: linear(x.float(), head.weight.float(), head.bias if head.bias is None else head.bias.float())
-        )
-    model.eval()
-    try:
-        with (
-            torch.no_grad(),
-            dithered_weights(model) if autocast else nullcontext(),
-            torch.autocast(device, torch.bfloat16, enabled=autocast),
-        ):
-            yield
-    finally:
-        model.train(was_training)
-        if autocast:
-            del head.forward
 
 
 def check_attention(model: PreTrainedModel) -> None:
@@ -225,10 +199,11 @@ def check_attention(model: PreTrainedModel) -> None:
     refusal = f"{type(model).__name__} cannot decode with --engine torch, {advice}"
     try:
         with inference(model, "float32"):
-            decoder, row, logits = PrefixDecoder(model, prompts, 3), torch.tensor([0, 0, 1], device=model.device), []
+            decoder, logits = PrefixDecoder(model, prompts, 3), []
+            row_of_rollout = torch.tensor([0, 0, 1], device=model.device)
             for t in range(3):
-                row, distinct = decoder.advance(row, ends[:, t])
-                logits.append(distinct[row])  # (3, V)
+                row_of_rollout, distinct = decoder.advance(row_of_rollout, ends[:, t])
+                logits.append(distinct[row_of_rollout])  # (3, V)
             want = torch.stack([model(input_ids=x.to(model.device)).logits[0, -3:] for x in sequences], 1)  # [3, 3, V]
     except Exception as cause:  # the code of another model may fail in any way
         raise ValueError(f"{refusal}: {cause}") from cause

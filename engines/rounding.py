@@ -19,9 +19,6 @@ Stochastic rounding, with a new u at each rounding, is known from optimizers wit
 import functools
 import math
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,45 +63,3 @@ def round_part(weight: Tensor, name: str, offset: int) -> Tensor:
     for chunk, out in zip(bits.split(PERIOD), rounded.view(-1).split(PERIOD), strict=True):
         out.copy_((chunk + u[: len(chunk)]).view(torch.bfloat16)[1::2])  # the upper halves: numbers are little-endian
     return rounded
-
-
-def matrices_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, dict[str, str]]]:
-    """Yield each module with a matrix that autocast rounds, and the names of its weights in the model.
-
-    Under autocast embeddings and norms compute in float32. A tied output head has the name of the embedding, as in an
-    engine. A layer with an adapter (trainer/adapters.py) rounds its merged weight itself.
-    """
-    names = {p: name for name, p in model.named_parameters()}
-    for module in model.modules():
-        weights = {key: p for key, p in module._parameters.items() if p is not None}
-        left_out = isinstance(module, torch.nn.Embedding) or is_adapted(module)
-        if any(p.dim() > 1 for p in weights.values()) and not left_out:
-            yield module, {key: names[p] for key, p in weights.items()}
-
-
-def is_adapted(module: torch.nn.Module) -> bool:
-    """Whether a layer has an adapter (trainer/adapters.py): `merged` then computes its weight, with the name `name`."""
-    return hasattr(module, "merged")
-
-
-@contextmanager
-def dithered_weights(model: torch.nn.Module) -> Iterator[None]:
-    """Round the model's matrices once for many forward passes without gradients: 2 bytes per parameter more.
-
-    A layer with an adapter gets its merged weight, rounded.
-    """
-    matrices: list[tuple[Any, dict[str, Tensor], dict[str, str]]] = []
-    for module, names in matrices_of(model):
-        matrices.append((module, {key: getattr(module, key) for key in names}, names))
-    adapted: list[Any] = [module for module in model.modules() if is_adapted(module)]
-    try:
-        for module in adapted:
-            module.engine_weight = dithered(module.merged(), module.name)
-        for module, weights, names in matrices:
-            module._parameters.update({key: dithered(weights[key], name) for key, name in names.items()})
-        yield
-    finally:
-        for module in adapted:
-            module.engine_weight = None
-        for module, weights, _ in matrices:
-            module._parameters.update(weights)

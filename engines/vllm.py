@@ -1,30 +1,12 @@
-"""Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
+"""Start vLLM, load weights into it and take one step, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
-have_vllm         is vLLM installed?
-check_compiler    can Triton compile on this machine?
-start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
-max_seqs          how many rollouts decode at a time
-cpu_cache_bytes   how much memory the cache has on a CPU
-vllm_bytes        how much memory weights and cache have on a GPU
-sampling_params   translate rollout.Sampling
-step, abort       compute one token of each rollout; stop all rollouts
-load_weights      copy the trained weights into vLLM
-note              add to an error which setting to change
-
-Workarounds, each with its reason in vLLM:
-
-import_vllm             variables that vLLM and Triton read when they are imported
-mark_compiled_classes   classes of transformers that vLLM marks for all their instances
-keep_threads            torch's number of threads, which vLLM's CPU build sets
-config_folder           one path for equal configs, on which vLLM's cache of kernels depends
-repack_tied_head        a tied output head that a CPU packs too early
-has_head_bias           an output head whose bias vLLM loses
+`start_llm` makes a vllm.LLM of the trained model's architecture in this process, with random weights. `load_weights`
+copies the trained weights into it. `vllm_step` computes one token of each rollout, which samples as `sampling_params`
+says, and `vllm_abort` stops all rollouts. `have_vllm` and `check_compiler` answer whether vLLM can run here.
 
 vLLM is imported only inside functions: the torch engine needs no vLLM.
 """
 
-import copy
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -39,8 +21,9 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
 
-from engines.memory import cache_bytes_per_token
+from engines.memory import cpu_cache_bytes
 from engines.model import experts_in_one_weight, whole_tensors
+from engines.vllm_workarounds import config_folder, has_head_bias, keep_threads, mark_compiled_classes, repack_tied_head
 
 # It sizes the cache.
 MEMORY_SETTING = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"
@@ -96,22 +79,11 @@ def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float,
         f"vLLM did not start. If memory is short, lower {MEMORY_SETTING}. If the cache is too small, raise it, or "
         "lower --max_response_tokens. --engine torch needs no vLLM"
     )
-    with note(advice), keep_threads(), warnings.catch_warnings():
+    with note_on_error(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
     mark_compiled_classes(model)
     return llm
-
-
-def mark_compiled_classes(model: PreTrainedModel) -> None:
-    """Mark transformers' classes of this model's modules as not compiled.
-
-    vLLM runs some architectures (OLMo 2, SmolLM3, StarCoder 2) by transformers' own class, and makes its calls read a
-    mark that only vLLM's instances have. Policy and reference are instances of this class too.
-    """
-    for module in model.modules():
-        if type(module).__module__.startswith("transformers."):
-            type(module).do_not_compile = True  # type: ignore[attr-defined]
 
 
 def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
@@ -133,33 +105,6 @@ def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
         built = current_platform.device_type or "another device"
         raise ValueError(f"the model is on {device}, this vLLM is built for {built}: train there or use --engine torch")
     return vllm, current_platform
-
-
-def cpu_cache_bytes() -> int:
-    """Return the size of vLLM's cache on a CPU: 2 GiB, or vLLM's own variable VLLM_CPU_KVCACHE_SPACE in GiB."""
-    return int(float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 2)) * 2**30)
-
-
-def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
-    """Return how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
-
-    Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
-    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later. `config` has the
-    settings of the run.
-    """
-    item = getattr(torch, dtype).itemsize
-    cache_bytes = float(cpu_cache_bytes())
-    if model.device.type == "cuda":
-        total = torch.cuda.mem_get_info(model.device)[1]
-        cache_bytes = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    rollout_bytes = cache_bytes_per_token(model, item) * config.max_response_tokens / 2
-    return max(8, min(int(cache_bytes / rollout_bytes), max(512, config.rollouts_per_prompt)))
-
-
-def vllm_bytes() -> int:
-    """Return the size of vLLM's weights and cache on a GPU, also while they are off the card; 0 without vLLM."""
-    module = sys.modules.get("vllm.device_allocator.cumem")
-    return module.CuMemAllocator.instance.get_current_usage() if module and module.CuMemAllocator.instance else 0
 
 
 def sampling_params(n: int, seed: int, sampling: Any) -> Any:
@@ -185,7 +130,7 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
     )
 
 
-def step(llm: Any) -> list[Any]:
+def vllm_step(llm: Any) -> list[Any]:
     """Compute one token of each running rollout; return the outputs of the requests that ended."""
     try:
         return llm.llm_engine.step()
@@ -195,12 +140,12 @@ def step(llm: Any) -> list[Any]:
         raise
 
 
-def abort(llm: Any) -> None:
+def vllm_abort(llm: Any) -> None:
     """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights."""
     engine, core = llm.llm_engine, llm.llm_engine.engine_core.engine_core
     engine.abort_request(list(engine.output_processor.request_states), internal=True)
     while core.scheduler.has_requests() or core.batch_queue:  # an asynchronous step may still be in progress
-        step(llm)
+        vllm_step(llm)
 
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
@@ -209,7 +154,7 @@ def load_weights(llm: Any, model: torch.nn.Module) -> None:
     An engine in bfloat16 gets weights that are rounded by `dithered`. Raises ValueError if a bias of the head is lost.
     """
     weights = whole_tensors(model, llm.llm_engine.vllm_config.model_config.dtype)
-    with note("vLLM did not take the weights of this model: try --engine torch"):
+    with note_on_error("vLLM did not take the weights of this model: try --engine torch"):
         llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         llm.apply_model(repack_tied_head)
     head = getattr(model, "get_output_embeddings", lambda: None)()
@@ -223,50 +168,10 @@ def load_weights(llm: Any, model: torch.nn.Module) -> None:
 
 
 @contextmanager
-def note(text: str) -> Iterator[None]:
+def note_on_error(text: str) -> Iterator[None]:
     """Add a note to any error, with the settings to change. The traceback stays as it is."""
     try:
         yield
     except Exception as error:
         error.add_note(text)
         raise
-
-
-@contextmanager
-def keep_threads() -> Iterator[None]:
-    """Restore torch's threads. vLLM's CPU build sets one thread and disables `torch.set_num_threads`."""
-    setter, threads = torch.set_num_threads, torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads = setter
-        setter(threads)
-
-
-def config_folder(model: PreTrainedModel) -> str:
-    """Write the model's config to a folder for vLLM, the same for equal configs, and return its path.
-
-    vLLM's cache of compiled kernels depends on the path. The file appears complete, so no rank reads half of it.
-    """
-    import vllm.envs
-
-    model_config = copy.deepcopy(model.config)
-    model_config.architectures = [type(model).__name__]
-    digest = hashlib.sha256(model_config.to_json_string().encode()).hexdigest()
-    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{digest[:16]}"
-    os.makedirs(folder, exist_ok=True)
-    model_config.to_json_file(f"{folder}/{os.getpid()}")
-    os.replace(f"{folder}/{os.getpid()}", f"{folder}/config.json")
-    return folder
-
-
-def repack_tied_head(model: Any) -> None:
-    """Pack the weights of a tied output head again: vLLM on a CPU does not when the embedding is loaded."""
-    head: Any = getattr(model, "lm_head", None)
-    if getattr(model.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
-        head.quant_method.process_weights_after_loading(head)
-
-
-def has_head_bias(model: Any) -> bool:
-    """Whether vLLM's output head adds a bias. vLLM 0.32.0 forgets the bias of Phi when weights are loaded again."""
-    return getattr(getattr(model, "lm_head", None), "bias", None) is not None

@@ -28,11 +28,11 @@ from typing import Any
 from kinds.blocks import closed_blocks
 from kinds.patterns import DECIMAL, NUMBER, forward
 from sandbox.jobs import Ended, Program, Result, Test
-from sandbox.values import decode, deeper_than
+from sandbox.values import deeper_than, read_reply
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
-MAX_DEPTH = 60  # of lists and objects in the values of a reference; `decode` reads deeper ones than these
+MAX_DEPTH = 60  # of lists and objects in the values of a reference; `read_reply` reads deeper ones than these
 
 # Words such as 0e71 and 12e5 can be hashes: without a point, an exponent makes no number.
 _DECIMAL = forward(DECIMAL)
@@ -180,14 +180,14 @@ def _close(value: float, expected: float) -> bool:
 def _same_return(sent: str, accepted: list) -> bool:
     """Is the value that a function returned, as its process sent it, one of the accepted values?"""
     try:
-        value = decode(sent)
+        value = read_reply(sent)
     except ValueError:
         return False
     return any(_same_value(value, one) for one in accepted)
 
 
 def _same_value(value: Any, expected: Any) -> bool:
-    """Is an encoded value equal as JSON has it: a tuple is a list, keys are text, expected floats are about equal?
+    """Is a tagged value equal as JSON has it: a tuple is a list, keys are text, expected floats are about equal?
 
     Compares only expected parts and uses no sets: hashes of a hostile value can collide.
     """

@@ -5,8 +5,6 @@ File descriptor 3 is the connection to the trainer, or the program's source. 4 t
 
 import atexit
 import builtins
-import contextlib
-import importlib
 import json
 import os
 import socket
@@ -17,30 +15,7 @@ from typing import Any
 
 from sandbox.jobs import EXIT_UNPARSED
 from sandbox.messages import described
-from sandbox.values import encode
-
-# Programs of the public sets use these names without importing them: their judges had done so.
-PRELUDE = """
-import bisect, collections, copy, functools, heapq, itertools, math, operator, random, re, string, sys
-from bisect import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import ceil, comb, cos, factorial, floor, gcd, inf, log, log2, pi, sin, sqrt
-from typing import *
-"""
-# The keeper imports these, where installed, to save each child the time. A program does not see their names.
-WARM = "numpy array copy dataclasses datetime decimal enum fractions io json queue statistics threading time types"
-
-
-def prelude() -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    exec(PRELUDE, names)
-    for module in WARM.split():
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    return {name: value for name, value in names.items() if not name.startswith("__")}
+from sandbox.values import tagged
 
 
 def serve_calls() -> int:
@@ -59,7 +34,7 @@ def serve_calls() -> int:
     return 0
 
 
-def run_program(names: dict[str, Any], called: bool) -> int:
+def run_program(names: dict[str, Any], is_function: bool) -> int:
     """Run one test of a program: 3 has its source, and 4 takes a function's value. Returns the exit status."""
     with open(3, "rb") as file:
         task = json.load(file)
@@ -70,7 +45,7 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     sys.argv = ["solution.py"]
     # The judges of the public sets let programs print integers of any length.
     sys.set_int_max_str_digits(0)
-    name = "solution" if called else "__main__"
+    name = "solution" if is_function else "__main__"
     module = sys.modules[name] = types.ModuleType(name)
     # As builtins: a program that defines nothing has no function of the name that the test calls.
     module.__dict__["__builtins__"] = vars(builtins) | names
@@ -80,17 +55,17 @@ def run_program(names: dict[str, Any], called: bool) -> int:
         return EXIT_UNPARSED
     try:
         exec(code, module.__dict__)
-        if called:
+        if is_function:
             function = getattr(module, task["fn_name"], None)
             if not callable(function):  # the method of a class Solution
                 function = getattr(module.Solution(), task["fn_name"])
-            _give(json.dumps(encode(function(*task["args"]))))
+            _give(json.dumps(tagged(function(*task["args"]))))
             return 0
     except SystemExit as error:
-        if called or error.code not in (None, 0):
+        if is_function or error.code not in (None, 0):
             return 1
     except BaseException as error:
-        if called:
+        if is_function:
             _give(type(error).__name__[:100])
         return 1
     return _finish()

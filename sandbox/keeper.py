@@ -27,10 +27,11 @@ import traceback
 import types
 from typing import Any
 
-from sandbox.child import prelude, run_program, serve_calls
+from sandbox.child import run_program, serve_calls
 from sandbox.jobs import EXIT_BROKEN, MAX_MESSAGE
 from sandbox.level import find_level
 from sandbox.messages import described
+from sandbox.prelude import prelude
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
@@ -40,8 +41,8 @@ MOST_FILES = 256  # numbers of open files
 class Keeper:
     """Take a request, fork, wait for the child or its deadline, report its end. The keeper reads no byte of any job."""
 
-    def __init__(self, control: socket.socket, parent: int, path: list[str], modules: list[str] | None) -> None:
-        self.control, self.parent, self.child = control, parent, 0
+    def __init__(self, control: socket.socket, trainer: int, path: list[str], modules: list[str] | None) -> None:
+        self.control, self.trainer, self.calls_child = control, trainer, 0
         self.null = os.open(os.devnull, os.O_RDWR)
         project = sys.path[0]
         sys.path[:] = [project] + [entry for entry in path if entry != project]
@@ -55,22 +56,22 @@ class Keeper:
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
-        self.level, self.faults = find_level(self.outer, parent)
+        self.level, self.faults = find_level(self.outer, trainer)
 
     def serve(self) -> None:
         """Carry out the trainer's requests until the trainer has ended."""
         self.say(level=self.level, faults=self.faults)
         while True:
             while not select.select([self.control], [], [], 1.0)[0]:
-                if os.getppid() != self.parent:  # a fork of the trainer may hold the other end open
+                if os.getppid() != self.trainer:  # a fork of the trainer may hold the other end open
                     return
             data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 8)
             if not data:
                 return
             request = json.loads(data)
             if "kill" in request:
-                os.kill(self.child, signal.SIGKILL)
-                os.waitpid(self.child, 0)
+                os.kill(self.calls_child, signal.SIGKILL)
+                os.waitpid(self.calls_child, 0)
                 self.say(exit=None)
                 continue
             keeper, child = os.getpid(), os.fork()
@@ -78,8 +79,8 @@ class Keeper:
                 code = EXIT_BROKEN
                 try:
                     self.become_child(request, fds, keeper)
-                    called = request["how"] == "program_function"
-                    code = serve_calls() if request["how"] == "call" else run_program(self.names, called)
+                    is_function = request["how"] == "program_function"
+                    code = serve_calls() if request["how"] == "call" else run_program(self.names, is_function)
                 except BaseException:
                     traceback.print_exc()
                 finally:
@@ -87,7 +88,7 @@ class Keeper:
             for fd in fds:
                 os.close(fd)
             if request["how"] == "call":  # this child answers the trainer, which later asks the keeper to kill it
-                self.child = child
+                self.calls_child = child
             else:
                 self.say(exit=self.wait(child, request["seconds"]))
 
@@ -99,7 +100,7 @@ class Keeper:
                 left = deadline - time.monotonic()
                 if ended in select.select([ended], [], [], max(0.0, min(left, 1.0)))[0]:
                     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-                if left <= 0 or os.getppid() != self.parent:
+                if left <= 0 or os.getppid() != self.trainer:
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
                     return None
@@ -154,8 +155,8 @@ def give_way_to_the_trainer() -> None:
 
 
 def main() -> None:
-    """Run the keeper, as pool.py starts it."""
-    control, parent, path, modules = map(json.loads, sys.argv[2:])
+    """Run the keeper, as worker.py starts it."""
+    control, trainer, path, modules = map(json.loads, sys.argv[2:])
     give_way_to_the_trainer()
     # The thread that started this process may have blocked signals.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -164,5 +165,5 @@ def main() -> None:
     connection = socket.socket(fileno=os.dup(control))
     os.close(control)
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    keeper = Keeper(connection, parent, path, modules)
+    keeper = Keeper(connection, trainer, path, modules)
     keeper.serve()

@@ -1,4 +1,4 @@
-"""The C library's calls of the kernel, for walls.py, seccomp.py and landlock.py."""
+"""The C library's calls of the kernel, for walls.py, rights.py, seccomp.py and landlock.py."""
 
 import ctypes
 from typing import Any

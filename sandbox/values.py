@@ -1,13 +1,13 @@
-"""Values as JSON. A child writes a program's value with `encode`; the trainer reads every reply with `decode`."""
+"""Values as JSON. A child writes a program's value with `tagged`; the trainer reads every reply with `read_reply`."""
 
 import json
 from typing import Any
 
-MAX_DEPTH = 300  # of lists and objects in a reply. `encode` writes a dict as three levels, a tuple as two
+MAX_DEPTH = 300  # of lists and objects in a reply. `tagged` writes a dict as three levels, a tuple as two
 
 
-def encode(value: Any) -> Any:
-    """Return JSON for JSON's types, tuples and dicts with any keys; other types become their name."""
+def tagged(value: Any) -> Any:
+    """Return JSON for JSON's types. Tuples, dicts (with any keys) and the names of other types get a tag."""
     if value is None or isinstance(value, bool | float):
         return value if value is None or type(value) in (bool, float) else float(value)
     if isinstance(value, int):
@@ -16,17 +16,17 @@ def encode(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, list):
-        return [encode(item) for item in value]
+        return [tagged(item) for item in value]
     if isinstance(value, dict):
-        return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
+        return {"dict": [[tagged(key), tagged(item)] for key, item in value.items()]}
     if isinstance(value, tuple):
-        return {"tuple": [encode(item) for item in value]}
+        return {"tuple": [tagged(item) for item in value]}
     if type(value).__module__ == "numpy":
-        return encode(value.tolist())
+        return tagged(value.tolist())
     return {"foreign": type(value).__name__}
 
 
-def decode(text: str | bytes) -> Any:
+def read_reply(text: str | bytes) -> Any:
     """Return the value of a child's reply. ValueError unless it is JSON, nested at most MAX_DEPTH deep.
 
     A process that met a model's text may send anything. Python's functions for nested values, such as repr and

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, DogeConfig, Gemma4TextConfig, Gpt
 
 from engines import prefix
 from engines.memory import cache_bytes_per_token
-from engines.prefix import check_attention, inference
+from engines.model import inference
+from engines.prefix import check_attention
 from rollout import Request, Sampling, TorchEngine
 
 

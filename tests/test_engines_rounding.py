@@ -6,9 +6,8 @@ import pytest
 import torch
 from helpers import ROOT, ended, loaded, off_the_grid, start, ulp
 
-from engines.model import whole_tensors
-from engines.prefix import inference
-from engines.rounding import PERIOD, dithered, dithered_weights, matrices_of
+from engines.model import dithered_weights, inference, matrices_of, whole_tensors
+from engines.rounding import PERIOD, dithered
 from trainer.policy import Policy
 
 

@@ -1,4 +1,5 @@
-"""engines/vllm.py and rollout.VLLMEngine with the real vLLM: against the torch engine and a plain forward pass.
+"""engines/vllm.py, vllm_workarounds.py, rollout.VLLMEngine with the real vLLM: against the torch engine and a plain
+forward pass.
 
 The first tests need no vLLM. The others run where vLLM's CPU build is installed and BRORL_VLLM=1 is set (`.ci/run` does
 both). float32 and the embedded policy, unless a test says otherwise. On a GPU only the test of its memory runs; it was
@@ -20,9 +21,11 @@ from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, PhiConfig, Qwen2Config, Qwen3MoeConfig
 
 from engines import vllm
+from engines.memory import max_seqs
 from engines.model import whole_tensors
 from engines.rounding import dithered
-from engines.vllm import check_compiler, import_vllm, keep_threads, load_weights, max_seqs, start_llm
+from engines.vllm import check_compiler, import_vllm, load_weights, start_llm
+from engines.vllm_workarounds import keep_threads
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 from trainer.adapters import Adapted, add_adapters
 

@@ -24,9 +24,9 @@ from judging import costs_at_most
 from kinds import code as module
 from kinds.code import answer_code
 from sandbox import WeakSandbox
-from sandbox import pool as sandbox_pool
+from sandbox import worker as sandbox_worker
 from sandbox.jobs import Result
-from sandbox.values import encode
+from sandbox.values import tagged
 from verify import verify
 
 
@@ -180,7 +180,7 @@ RETURNED_WRONG = [
 def test_returned(returned, output, same):
     """Makes impossible: Python's and JSON's ways of writing one value taken for two, or two values for one."""
     accepted = module._accepted_values(output)
-    value = json.loads(json.dumps(encode(returned)))
+    value = json.loads(json.dumps(tagged(returned)))
     assert any(module._same_value(value, other) for other in accepted) is same
 
 
@@ -222,7 +222,7 @@ def test_no_reply_of_a_function_raises():
         return dict.fromkeys(map(repr, parts), 1) if make is dict else make(parts)
 
     for _ in range(4_000):
-        text = json.dumps(encode(value(4)))
+        text = json.dumps(tagged(value(4)))
         if rng.random() < 0.7:
             at = rng.randint(0, len(text))
             text = text[:at] + "".join(rng.choices(pieces, k=rng.randint(1, 12))) + text[at + rng.randint(0, 3) :]
@@ -253,8 +253,8 @@ def test_how_deep_values_may_be():
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Makes impossible: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
-    original = sandbox_pool._file
-    monkeypatch.setattr(sandbox_pool, "_file", lambda data=b"": (sent.append(data), original(data))[1])
+    original = sandbox_worker._file
+    monkeypatch.setattr(sandbox_worker, "_file", lambda data=b"": (sent.append(data), original(data))[1])
     secret = 918273645
     assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, False, "wrong")
     assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, False, "wrong")

@@ -10,7 +10,7 @@ import pytest
 
 from kinds import users
 from kinds.users import load_rewards, reward_files
-from sandbox import pool as sandbox_pool
+from sandbox import worker as sandbox_worker
 from trainer.problems import load_problems
 from verify import KINDS, JudgeFailed, NotAReward, Response, verify, verify_batch
 
@@ -140,13 +140,13 @@ def test_one_process_judges_many_responses(tmp_path, monkeypatch):
     load_rewards([file(tmp_path, """
         KINDS = {"number": lambda response, reference: float(response) / 100}
     """)])  # fmt: skip
-    forks, send = [], sandbox_pool.Worker._send
+    forks, send = [], sandbox_worker.Worker._send
 
     def counted(worker, request, fds):
         forks.append(request["how"]) if "how" in request else None
         send(worker, request, fds)
 
-    monkeypatch.setattr(sandbox_pool.Worker, "_send", counted)
+    monkeypatch.setattr(sandbox_worker.Worker, "_send", counted)
     texts = [str(i) if i % 3 else f"no number {i}" for i in range(60)]
     verdicts = verify_batch([("number", text, 3) for text in texts], workers=1)
     assert [verdict.reward for verdict in verdicts] == [i / 100 if i % 3 else 0.0 for i in range(60)]
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_used(tmp_path, monkeypatch, text):
     """Makes impossible: a broken file that ends the run with rc 0, hangs it or fails at step 1, or replaces a kind."""
     kinds = set(KINDS)
     if "while" in text:
-        monkeypatch.setattr(sandbox_pool, "START_S", 1.0)
+        monkeypatch.setattr(sandbox_worker, "START_S", 1.0)
     with pytest.raises(ValueError, match=r"my_rewards\.py"):
         load_rewards([file(tmp_path, text)])
     assert set(KINDS) == kinds

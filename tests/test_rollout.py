@@ -14,7 +14,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from engines.memory import bytes_per_row, decoding_gib
+from engines.memory import bytes_per_row, decoding_bytes
 from rollout import Engine, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -307,7 +307,7 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
     model, sampling = make(), Sampling(5, stop_token_ids=(0,))
     want = groups_of(TorchEngine(model), asked(50), sampling)
     engine = TorchEngine(model)
-    engine.memory_gib = rows * bytes_per_row(model, 50, 9, 5) / 2**30
+    engine.decoding_bytes = rows * bytes_per_row(model, 50, 9, 5)
     watch = Watch(model)
     got = groups_of(engine, asked(50), sampling)
     assert max(watch.rows) <= rows and len(watch.rows) > 4 * 200 / rows
@@ -319,11 +319,11 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
 def test_batches_are_equal_and_leave_work_for_the_judge():
     """Makes impossible: one batch for a whole step, batches beyond a CPU's caches or memory, an empty batch."""
     engine, sampling = TorchEngine(make()), Sampling(5)
-    engine.memory_gib = 64
+    engine.decoding_bytes = 64 * 2**30
     sizes = {total: engine.chunk_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
     assert sizes == {1: 1, 512: 512, 4095: 4095, 4096: 2048, 8192: 4096, 9000: 3000}
     assert engine.chunk_size(asked(512, [[3]] * 16), sampling) == 4096
-    engine.memory_gib = 2**-30
+    engine.decoding_bytes = 1
     assert engine.chunk_size(asked(512), sampling) == 1
     assert engine.chunk_size([], sampling) == 1
 
@@ -331,11 +331,12 @@ def test_batches_are_equal_and_leave_work_for_the_judge():
 def test_the_memory_for_decoding_is_a_share_of_what_a_gpu_has_free(monkeypatch):
     """Makes impossible: 33 rows of a 1.5B model at a time on a GPU that has 50 GiB free; a setting without effect."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (50 * 2**30, 80 * 2**30))
-    assert decoding_gib(torch.device("cuda"), 0.5) == 25 and decoding_gib(torch.device("cuda"), 0.2) == 10
-    assert decoding_gib(torch.device("cpu"), 0.5) == TorchEngine(make()).memory_gib == 2
-    monkeypatch.setattr(rollout, "decoding_gib", lambda device, share: 100 * share)
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert decoding_bytes(gpu, 0.5) == 25 * 2**30 and decoding_bytes(gpu, 0.2) == 10 * 2**30
+    assert decoding_bytes(cpu, 0.5) == TorchEngine(make()).decoding_bytes == 2 * 2**30
+    monkeypatch.setattr(rollout, "decoding_bytes", lambda device, share: 100 * share)
     config = SimpleNamespace(gpu_memory_utilization=0.3)
-    assert TorchEngine.from_config(make(), 64, "float32", config).memory_gib == 30
+    assert TorchEngine.from_config(make(), 64, "float32", config).decoding_bytes == 30
 
 
 def test_groups_come_before_later_batches_decode():

@@ -29,13 +29,14 @@ from unittest import mock
 import pytest
 
 import verify
-from sandbox import WeakSandbox, seccomp, walls
+from sandbox import WeakSandbox, rights, seccomp
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result
 from sandbox.keeper import NICENESS
 from sandbox.pool import Pool
 from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, TESTED, seccomp_filter
-from sandbox.values import encode
+from sandbox.values import tagged
+from sandbox.worker import START, Worker
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
@@ -133,7 +134,7 @@ def test_a_function_takes_and_gives_values(pool):
     for outcome in run(pool, *(Program(source, [test]) for source in sources)):
         [tested] = outcome.value
         assert tested.status == "ok"
-        assert json.loads(tested.value) == [*map(encode, values), {"tuple": [1, {"foreign": "set"}]}]
+        assert json.loads(tested.value) == [*map(tagged, values), {"tuple": [1, {"foreign": "set"}]}]
 
 
 @pytest.mark.parametrize(
@@ -324,8 +325,8 @@ def test_limits_of_jobs():
     """Makes impossible: a job that takes the time of the next one, or is charged for the start of its worker."""
 
     def in_a_row(seconds):  # the start of the worker, and each job; any two of them take longer than a job may
-        slow, start = Call(EXECUTE, [f"import time; time.sleep({seconds})"]), sandbox_pool.Worker.start
-        late = mock.patch.object(sandbox_pool.Worker, "start", lambda worker: (time.sleep(seconds), start(worker)))
+        slow, start = Call(EXECUTE, [f"import time; time.sleep({seconds})"]), Worker.start
+        late = mock.patch.object(Worker, "start", lambda worker: (time.sleep(seconds), start(worker)))
         with late, closing(Pool()) as fresh:
             return run(fresh, slow, slow, timeout_s=1.8 * seconds, workers=1)
 
@@ -572,7 +573,7 @@ def test_every_worker_has_a_user_of_its_own():
     assert len(users) == 2
     for user in users:
         [number] = set(re.findall("[0-9]+", user))
-        assert int(number) >= walls.FIRST_USER
+        assert int(number) >= rights.FIRST_USER
 
 
 def verdict_of_filter(machine, number, *arguments, arch=None):
@@ -683,7 +684,7 @@ def test_nothing_is_left(pool):
     pool.close()
     sandbox_pool.end_workers()
     assert gone(sessions)
-    assert not [line for _, _, line in processes() if {sandbox_pool.START, str(os.getpid())} <= set(line)]
+    assert not [line for _, _, line in processes() if {START, str(os.getpid())} <= set(line)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
         assert MARK not in os.listdir(folder)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]

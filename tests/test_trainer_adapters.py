@@ -13,8 +13,7 @@ from test_trainer_processes import same
 from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
-from engines.model import whole_tensors
-from engines.prefix import inference
+from engines.model import inference, whole_tensors
 from engines.rounding import dithered
 from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy, trainable

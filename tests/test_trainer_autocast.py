@@ -5,8 +5,8 @@ import torch
 from helpers import off_the_grid, random_policy, random_rollouts
 from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
-from engines.model import whole_tensors
-from engines.rounding import dithered, matrices_of
+from engines.model import matrices_of, whole_tensors
+from engines.rounding import dithered
 from trainer.autocast import dither_under_autocast
 from trainer.micro_batches import MicroBatch, log_probs
 from trainer.policy import recompute_layers

@@ -21,7 +21,7 @@ from kinds.answers import read
 from kinds.patterns import COMPILED, forward
 from sandbox import pool
 from sandbox.jobs import Call, Ended
-from sandbox.pool import Worker
+from sandbox.worker import Worker
 from verify import KINDS, MAX_ANSWER, REASONS, Kind, kind_of, shown, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -385,5 +385,5 @@ def test_what_judging_countdown_imports():
         print(*sorted(name for name in sys.modules if name.partition(".")[0] in ours))
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    sandbox = ["sandbox", *(f"sandbox.{name}" for name in ("jobs", "messages", "pool", "values"))]
+    sandbox = ["sandbox", *(f"sandbox.{name}" for name in ("jobs", "messages", "pool", "values", "worker"))]
     assert done.stdout.split() == [*sandbox, "verify"]

@@ -37,7 +37,7 @@ from trainer.exits import Refusal
 class Adapted(torch.nn.Module):
     """A linear layer with an adapter. W and b keep their names, so the weights of the model keep theirs.
 
-    engine_weight   the rounded W', while the torch engine decodes in bfloat16 (engines/rounding.py: dithered_weights)
+    engine_weight   the rounded W', while the torch engine decodes in bfloat16 (engines/model.py: dithered_weights)
     """
 
     engine_weight: Tensor | None = None

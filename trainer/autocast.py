@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from engines.rounding import dithered, matrices_of
+from engines.model import matrices_of
+from engines.rounding import dithered
 
 
 class Dithered(torch.autograd.Function):

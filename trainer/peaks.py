@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engines.vllm import vllm_bytes
+from engines.memory import vllm_bytes
 from trainer.count import GIB
 
 Peak = dict[str, float]  # name -> GiB
