@@ -727,7 +727,7 @@ red  |  Red  |  RED  ;  ice  |  Ice  ;  ma  |  F = ma  ;  NO  |  NO  |  \ce{NO} 
 5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
 5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
 2H_2 + O_2 \rightarrow 2H_2O  |  2H_2+O_2 \to 2H_2O  |  2 H_2 + O_2 → 2 H_2O
-10\ \Omega  |  10 ohms  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
+10\ \Omega  |  10 ohms  |  10 Ω  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
 6.63 \times 10^{-34} J s  |  6.63e-34 J·s  |  6.626 \times 10^{-34}\ \text{J}\cdot\text{s}  |  6.63\times10^{-34}\,\mathrm{J\,s}  |  6.63 × 10⁻³⁴ J s
 3  |  \text{3 moles}  |  3 mol  |  n = 3  |  pH = 3  |  \text{pH} = 3.0  |  3.0
 B  |  B. 12 m/s  |  (B) 12 m/s  |  \textbf{B}  |  b  |  \text{(b)}  |  \text{Option B}  |  B: 12  |  \text{B) } 12

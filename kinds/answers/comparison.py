@@ -1,6 +1,7 @@
 r"""Are two texts the same answer? `compare` reads and compares them.
 
-`same` is the whole question for two trees; the dict _SAME has a function for each kind of node. A gold may have a name:
+`same` is the whole question for two trees; the dict _SAME has a function for some kinds of node, and all others are
+compared as quantities. A gold may have a name:
 the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names, algebra.py compares
 values, units.py units, formulas.py reads formulas.
 """
@@ -326,7 +327,7 @@ def _with_constant(gold: Node, answer: Node) -> Node:
     return answer if variables(last[0]) & variables(rest) else answer._replace(parts=(*rest.parts, constant))
 
 
-# The first kind in this order that one of the two nodes has gives the function. Of all other kinds it is the last one.
+# The first kind in this order that one of the two nodes has gives the function; without one it is _same_quantities.
 _SAME = {
     "spelled": _same_spelling,
     "option": _same_options,

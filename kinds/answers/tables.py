@@ -40,7 +40,7 @@ CHARACTERS = {
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
     "≈≃": r"\approx ", "≡": r"\equiv ", "→": r"\to ", "∀": r"\forall ", "…": r"\ldots ", "⟨〈": r"\langle ",
     "⟩〉": r"\rangle ", "ℝ": r"\R ", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω",
+    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "\u2126": "Ω", "\u212b": "Å", "\u212a": "K",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "εϵ": r"\epsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θϑ": r"\theta ", "ι": r"\iota ", "κ": r"\kappa ", "λ": r"\lambda ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ", "ω": r"\omega ",

@@ -5,7 +5,7 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
     kind      value                         parts
     number    a Fraction                    the groups of 1,234 as numbers, else none    5, 0.\overline{3}
     decimal   a Fraction                    the number of its decimals                   0.5, 2.50
-    rounded   -                             the decimal, or its product with 10^n        the gold 8.31, in science
+    rounded   -                             a number of a gold that may be rounded       the gold 8.31, in science
     letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
     call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
     base      the base of its digits        the digits as one number                     204_5
