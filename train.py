@@ -2,7 +2,7 @@
 
 Read lab/loop.py first: the same nine stages in one short file and one process.
 
-    python train.py                                    the embedded policy on a laptop's CPU, in minutes
+    python train.py                                    the tiny policy on a laptop's CPU, in minutes
     python train.py --recipe prorl                     the N = 16 baseline
     python train.py --model M --data D.jsonl --eval_data E.jsonl       your model; asks for the size of a step
     python train.py --eval_only --model M              evaluate a model, train nothing

@@ -1,4 +1,4 @@
-"""Shared by the tests: small runs, rollouts of the embedded policy, random policies, real processes."""
+"""Shared by the tests: small runs, rollouts of the tiny policy, random policies, real processes."""
 
 import atexit
 import functools
@@ -104,13 +104,13 @@ def write_problems(path: Path, *prompts) -> str:
 
 
 def loaded():
-    """The embedded policy and its tokenizer."""
+    """The tiny policy and its tokenizer."""
     folder = str(TINY / "policy")
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
 
 
 def drawn(count=6, n=8, seed=0, limit=12) -> tuple[list[Rollout], Outcomes]:
-    """Rollouts of the embedded policy with verdicts; at temperature 3 their lengths differ."""
+    """Rollouts of the tiny policy with verdicts; at temperature 3 their lengths differ."""
     model, tokenizer = loaded()
     sampling = Sampling(limit, 3.0, stop_token_ids=(tokenizer.eos_token_id,))
     problems = load_problems(TINY / "train.jsonl")[:count]

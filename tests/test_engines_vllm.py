@@ -2,7 +2,7 @@
 forward pass.
 
 The first tests need no vLLM. The others run where vLLM's CPU build is installed and BRORL_VLLM=1 is set (`.ci/run` does
-both). float32 and the embedded policy, unless a test says otherwise. On a GPU only the test of its memory runs; it was
+both). float32 and the tiny policy, unless a test says otherwise. On a GPU only the test of its memory runs; it was
 never run.
 """
 

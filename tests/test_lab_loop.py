@@ -20,7 +20,7 @@ PROBLEMS = original.read_problems("train")
 
 
 def gradients(train, problems=None, tested: int = 2, **settings) -> list[torch.Tensor]:
-    """The gradient of each update of a run of the embedded policy; the rate is too small to move it."""
+    """The gradient of each update of a run of the tiny policy; the rate is too small to move it."""
     defaults = {"rollouts": 16, "prompts": 12, "updates": 1, "steps": 1, "learning_rate": 1e-12, "seed": 0}
     args = argparse.Namespace(**({"objective": "brorl", "log": None} | defaults | settings))
     model = AutoModelForCausalLM.from_pretrained(original.TINY / "policy", dtype=torch.float32)

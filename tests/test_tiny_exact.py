@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def tiny():
-    """The embedded policy, its tokenizer, and the held-out problems."""
+    """The tiny policy, its tokenizer, and the held-out problems."""
     policy, tokenizer = exact.load_policy(str(TINY / "policy"))
     assert policy.share_prompts
     return policy, tokenizer, load_problems(TINY / "test.jsonl")

@@ -28,7 +28,7 @@ from trainer.settings import Config
 
 
 def a_step(m=3, n=13):
-    """A step of the embedded policy with right and wrong rollouts for each prompt, and the policy."""
+    """A step of the tiny policy with right and wrong rollouts for each prompt, and the policy."""
     model, tokenizer = loaded()
     problems = load_problems(TINY / "train.jsonl")[:m]
     groups = sampled(model, [tokenizer(p.prompt).input_ids for p in problems], n)
@@ -148,7 +148,7 @@ def test_the_answer_has_the_smallest_worst_case_by_hand():
 
 
 def look(folder, name="look", more=(), **settings):
-    """The report on the embedded policy, in this process. It must not change a weight."""
+    """The report on the tiny policy, in this process. It must not change a weight."""
     models, set_up = [], start.set_up
 
     def remember(*arguments):

@@ -18,7 +18,7 @@ def read(*argv: str):
     return read_settings("", list(argv))
 
 
-def test_the_default_is_the_embedded_policy_with_its_recipe():
+def test_the_default_is_the_tiny_policy_with_its_recipe():
     """Makes impossible: a default command that trains with the paper's 16k tokens, or on other problems."""
     config, origins = read()
     assert config.model == str(TINY / "policy") and config.data == [str(TINY / "train.jsonl")]

@@ -31,7 +31,7 @@ def loaded_data(folder, **changes):
 
 @pytest.fixture
 def chat_model(tmp_path):
-    """The embedded policy with a chat template: the contents of the messages, one after the other."""
+    """The tiny policy with a chat template: the contents of the messages, one after the other."""
     shutil.copytree(TINY / "policy", tmp_path / "chat")
     tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
     tokenizer.chat_template = CHAT
@@ -184,6 +184,7 @@ def test_sources_have_different_names():
     """Makes impossible: two benchmarks in one row; problems that count twice."""
     names = {"hf:aime24": "hf:aime24", "gym:chain_sum*5": "gym:chain_sum*5", "test": "a/test.jsonl"}
     assert source_names(list(names.values())) == names
+    assert source_names(["a/test.jsonl:0.5"]) == {"test": "a/test.jsonl"}  # a weight says nothing about an evaluation
     with pytest.raises(Refusal, match="--eval_data"):
         source_names(["a/test.jsonl", "b/test.jsonl"])
 

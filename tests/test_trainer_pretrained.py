@@ -80,7 +80,7 @@ def test_a_folder_of_adapters_is_refused(tmp_path):
 
 
 def strange_model(folder, file, **changes) -> str:
-    """The embedded policy with other values in one of its files, or all of it replaced."""
+    """The tiny policy with other values in one of its files, or all of it replaced."""
     shutil.copytree(TINY / "policy", folder / "strange")
     path = folder / "strange" / file
     path.write_text(json.dumps(changes.get("all", json.loads(path.read_text()) | changes)))

@@ -1,4 +1,4 @@
-"""The embedded policy, small enough to know exactly, and its problems.
+"""The tiny policy, small enough to know exactly, and its problems.
 
 make.py      makes policy/, train.jsonl and test.jsonl from nothing: python -m tiny.make
 answers.py   lists every answer of a countdown problem

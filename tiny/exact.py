@@ -1,6 +1,6 @@
 """Sum a policy's probabilities over all answers: Q_pos and Figure 3's panels of countdown problems, without sampling.
 
-    python -m tiny.exact                                the embedded policy on the held-out problems
+    python -m tiny.exact                                the tiny policy on the held-out problems
     python -m tiny.exact --model M --data D.jsonl       another policy, other problems
     python -m tiny.exact --data D.jsonl --split FOLDER  writes which problems it solves rarely, and which it solves
     python -m tiny.exact runs/A runs/B                  the checkpoints of these runs; writes exact.csv into each
@@ -19,7 +19,7 @@ continues: it computes only the steps that exact.csv does not have.
     worst_drop       min_i (p_i - p_i,start)       over all answers of all problems
 
 The sum leaves out other correct responses: the verifier also accepts parentheses and spaces. So the true Q_pos is a
-little larger. Of 131,072 responses of the embedded policy one was such an answer, and the share of the others, 0.19176,
+little larger. Of 131,072 responses of the tiny policy one was such an answer, and the share of the others, 0.19176,
 agreed with the sum, 0.19234 (z = -0.55; measured at commit 8628101).
 """
 

@@ -1,4 +1,4 @@
-"""Make the embedded policy of 0.12M parameters and its countdown problems from nothing.
+"""Make the tiny policy of 0.12M parameters and its countdown problems from nothing.
 
     python -m tiny.make            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
 

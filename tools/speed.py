@@ -119,12 +119,12 @@ def measure_log_probs(size: Sizes) -> Iterator[Speeds]:
 # ------------------------------------------------------------------------------------------------------ rollout
 
 
-def embedded():
+def tiny_model():
     return transformers.AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32).eval()
 
 
 def measure_rollout(size: Sizes) -> Iterator[Speeds]:
-    model, tokenizer = embedded(), transformers.AutoTokenizer.from_pretrained(TINY / "policy")
+    model, tokenizer = tiny_model(), transformers.AutoTokenizer.from_pretrained(TINY / "policy")
     prompts = [encode(tokenizer, problem) for problem in load_problems(TINY / "train.jsonl")[:256]]
     engine, seeds = TorchEngine(model), itertools.count()
     for n in (16, 512):
@@ -170,7 +170,7 @@ def measure_hand_over(size: Sizes) -> Iterator[Speeds]:
 
 
 def measure_shared_prompt(size: Sizes) -> Iterator[Speeds]:
-    model, n, length, accelerator = embedded(), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
+    model, n, length, accelerator = tiny_model(), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
     prompt = torch.randint(model.config.vocab_size, (size.prompt,), dtype=torch.int32)
     responses = torch.randint(model.config.vocab_size, (n, length), dtype=torch.int32)
     rollouts = [

@@ -1,6 +1,6 @@
 """Section 4.2 before a run: which N, rollouts per prompt, has the least noise in the same time, for a given B?
 
-    python -m tools.which_n                                      the embedded policy, a minute or two on 2 cores
+    python -m tools.which_n                                      the tiny policy, a minute or two on 2 cores
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
 

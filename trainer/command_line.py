@@ -96,7 +96,7 @@ def help_text(about: str) -> str:
 def default_of(f: Field) -> str:
     """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none.
 
-    The embedded policy has a recipe.json: its values follow those of the paper, if they differ.
+    The tiny policy has a recipe.json: its values follow those of the paper, if they differ.
     """
     of_the_paper, own = (
         ", ".join(dict.fromkeys(formatted(recipe[f.name]) for recipe in recipes if f.name in recipe))
@@ -149,7 +149,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
         for name in at_start.keys() & {f.name for f in fields(config)} - given - {"resume", "output_dir", "name"}:
             setattr(config, name, at_start[name])
     if (config.data is None) != (config.eval_data is None) and not config.eval_only:
-        raise Refusal("--data and --eval_data belong together: name both, or none for the embedded problems")
+        raise Refusal("--data and --eval_data belong together: name both, or none for the tiny policy's problems")
     config.model = config.model or str(TINY / "policy")
     config.data = config.data or [str(TINY / "train.jsonl")]
     config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
@@ -167,7 +167,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
 def check_size(config: Config, given: set[str]) -> None:
     """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, unless the user asks for it.
 
-    The embedded policy and the model of an earlier run have a recipe.json with a size, for the recipe of that run.
+    The tiny policy and the model of an earlier run have a recipe.json with a size, for the recipe of that run.
     """
     sizes = [*rule("size")]
     missing = [name for name in sizes if name not in given]
@@ -190,7 +190,7 @@ def check_size(config: Config, given: set[str]) -> None:
 
 
 def default_name(config: Config) -> str:
-    """Return RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for a model, eval-MODEL for --eval_only."""
+    """Return RECIPE-seedSEED for the tiny policy, RECIPE-MODEL-seedSEED for a model, eval-MODEL for --eval_only."""
     path = Path(os.path.abspath(config.model or TINY / "policy"))
     model = path.parent.name if path.name == "model" else path.name
     return (
@@ -242,7 +242,7 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 
 def check_settings(c: Config) -> None:
-    """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
+    """Refuse settings that cannot work, before the problems and the model are read. Raises Refusal with a sentence for each mistake."""
     wrong, lowest, highest = [], rule("low"), rule("high")
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):

@@ -190,7 +190,8 @@ def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> 
 
 def source_names(specs: list[str]) -> dict[str, str]:
     """Name -> source. A file's name is without its folder and ending. Raises Refusal for two sources with one name."""
-    names = {spec if spec.startswith(("hf:", "gym:")) else Path(spec).stem: spec for spec in specs}
+    sources = [read_spec(spec)[0] for spec in specs]
+    names = {x if x.startswith(("hf:", "gym:")) else Path(x).stem: x for x in sources}
     if len(names) < len(specs):
         raise Refusal("--eval_data names two sources alike: rename a file, or name it once")
     return names

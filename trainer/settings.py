@@ -13,7 +13,7 @@ from typing import Any
 import brorl
 from rollout import ENGINES
 
-TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the tiny policy and its problems
 GIVEN = "command line"  # the origin of a setting that the user set
 
 
