@@ -242,7 +242,7 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 
 def check_settings(c: Config) -> None:
-    """Refuse settings that cannot work, before a problem or the model is read. Raises Refusal with a sentence for each."""
+    """Refuse settings that cannot work, before problems and model are read. Raises Refusal: a sentence for each."""
     wrong, lowest, highest = [], rule("low"), rule("high")
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
