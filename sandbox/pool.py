@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
 TOO_WEAK = (
     "model code is not run here: the walls of this machine reach level {} of the {} in sandbox/__init__.py ({}). Use "
-    "Linux >= 5.13 with Landlock on, leave out jobs that run model code, or set allow_weak_sandbox"
+    "Linux >= 5.13 with Landlock on, leave out problems whose answers are run, or set allow_weak_sandbox"
 )
 
 

@@ -21,7 +21,7 @@ class Clock:
     def __init__(self, accelerator: Accelerator):
         self.accelerator = accelerator
         self.run_began = self.first_step_began = self.step_began = self.stage_began = time.perf_counter()
-        self.processor_began = time.process_time()  # at the begin of the stage
+        self.processor_began = time.process_time()  # at the beginning of the stage
         self.step, self.stage = 0, "start"  # that are going on
         self.steps = 0  # of this process
         self.laps = dict[str, float]()  # stage of this step -> seconds

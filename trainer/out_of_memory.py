@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
+from trainer.clock import Clock
 from trainer.count import FSDP2, GIB, Count, Needs, cards_of, count_update, largest_share, needs_of
 from trainer.launch import fsdp_requested
 from trainer.peaks import peak
@@ -26,10 +27,10 @@ LACKS_CACHE = re.compile(r"No available memory for the cache|KV\s+cache is neede
 
 
 @contextmanager
-def advising(config: Config, accelerator: Accelerator, clock: Any = None) -> Iterator[None]:
+def advising(config: Config, accelerator: Accelerator, clock: Clock | None = None) -> Iterator[None]:
     """Add a note to an out-of-memory error: the stage, the peak before it, and the flags that save most there.
 
-    clock: trainer/clock.py's Clock of the run, which knows the stage. Without it the run is starting.
+    clock: of the run, which knows the stage. Without it the run is starting.
     """
     try:
         yield
