@@ -296,7 +296,7 @@ MINIMA = {"ratio_min", "engine_ratio_min"}
 def token_metrics(b: Tokens, objective: Objective = OBJECTIVES["brorl"]) -> dict[str, Tensor]:
     """Return sums over these tokens, and the extremes named in MAXIMA and MINIMA.
 
-    trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
+    trainer/sums.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
     clip_high_fraction   tokens with A > 0 whose gradient the objective removes: r > 1 + ε_high
     clip_low_fraction    tokens with A < 0 whose gradient the objective removes: r < 1 - ε_low

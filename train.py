@@ -14,7 +14,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
 
     1  problems      in an order fixed by the seed                       trainer/progress.py: next_problems
     2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
-    3  verify        reward, correctness and reason of each response     trainer/rollouts.py: Judge; verify.py
+    3  verify        reward, correctness and reason of each response     trainer/judge.py; verify.py
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
@@ -56,10 +56,10 @@ trainer/ has the plumbing: start.py builds the objects of a run (`Setup`), run.p
 
 from __future__ import annotations
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
 import dataclasses
 import math
@@ -76,7 +76,7 @@ import loss as L
 from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.launch import fsdp_requested, start_accelerator
-from trainer.metrics import Sums, step_metrics
+from trainer.metrics import step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.offload import on_device
 from trainer.out_of_memory import advising
@@ -85,6 +85,7 @@ from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out
 from trainer.settings import Config
 from trainer.start import Setup, set_up
+from trainer.sums import Sums
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
@@ -118,7 +119,7 @@ def make_step(
 ) -> tuple[list[Rollout], Outcomes, Tensor, Sums]:
     """Stages 1 to 8. Returns this rank's rollouts, the outcomes, the kept prompts (P,), and sums of metrics.
 
-    tools/which_n.py calls it too, at a learning rate of 0; run.clock.laps has the seconds of the stages.
+    tools/which_n.py calls it too, at a learning rate of 0; run.clock.laps has the seconds.
     """
     policy, ref_policy, engine = setup.policy, setup.ref_policy, setup.engine
     problems, run, clock, progress = setup.data.problems, setup.run, setup.run.clock, setup.progress
@@ -135,7 +136,7 @@ def make_step(
         rollouts, outcomes = rollouts + more, outcomes.followed_by(found)
     engine.sleep()
     kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
-    run.sample(rollouts, outcomes, kept, step)
+    run.log_samples(rollouts, outcomes, kept, step)
     clock.lap("roll_out", judge.laps)
 
     sums = Sums(accelerator)
@@ -287,7 +288,7 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
     )
     setup.engine.sleep()
     run.clock.lap("evaluate")
-    return run.evaluated(rollouts, outcomes, setup.progress)
+    return run.log_evaluation(rollouts, outcomes, setup.progress)
 
 
 # ------------------------------------------------------------------------------------------------------ the start

@@ -1,6 +1,6 @@
 r"""Kind "math": is the text in the last box the same answer as the gold? (verify.py, section 4.2.1)
 
-docs/problems.md has a table of right and wrong answers, one row for each rule, and a test judges them.
+docs/problems.md has a table of right and wrong answers for the most common rules, and a test judges them.
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 

@@ -18,7 +18,7 @@ import torch
 
 import brorl
 import sim
-from lab.notebooks import ask, compare, show
+from lab.hours import ask, compare, show
 from sim import Curves, plot_figure3
 
 SEED = 0
@@ -153,5 +153,5 @@ ask()
 
 # %% [markdown]
 # **Why** does N = 4 lose mass, although Theorem 1's total is positive at N = 4? (Who takes the step here?
-# docs/paper.md has the measurement.) N = 12,800 draws 3,200 times the tokens of N = 4: `python sim.py --sweep`
+# docs/paper.md has the measurements.) N = 12,800 draws 3,200 times the tokens of N = 4: `python sim.py --sweep`
 # compares at equal samples.

@@ -13,7 +13,7 @@ import sys
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lab.notebooks import ask, compare
+from lab.hours import ask, compare
 from rollout import TorchEngine
 
 if sys.argv[1:]:

@@ -26,7 +26,7 @@ if sys.argv[2:]:
 
 import verify
 from lab.bugs import LENIENT, load, read
-from lab.notebooks import ask, compare, show
+from lab.hours import ask, compare, show
 from rollout import TorchEngine
 from tools.noise_law import best_n, noise_at_equal_cost
 from trainer.files import write_csv

@@ -2,7 +2,7 @@
 
     python lab/loop.py                          the tiny policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --objective cispo        another objective, or other advantages: lab/variants.py
-    python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
+    python -m lab.loop --log run.csv            a line of metrics for each step; docs/logs.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all

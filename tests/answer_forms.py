@@ -608,6 +608,9 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+\binom{n}{k+2}  |  \frac{n!}{(k+2)!(n-k-2)!}  ;  \binom{n-1}{k+1}  |  \frac{(n-1)!}{(k+1)!(n-k-2)!}
+\binom{n-2}{k}  |  \frac{(n-2)!}{k!(n-k-2)!}  ;  \binom{n-3}{r}  |  \frac{(n-3)!}{r!(n-r-3)!}
+n/2  |  \frac{(n/2)!}{(n/2-1)!}  ;  n(n-1)(n-2)(n-3)(n-4)  |  \frac{n!}{(n-5)!}
 2\sqrt3  |  2\sqrt{3} \approx 3.46  |  x = 2\sqrt3\ (\approx 3.464)  |  2\sqrt3 \text{ or approximately } 3.46  ;  3.46  |  x \approx 3.46  |  \approx 3.46
 2\sqrt3 \approx 3.46  |  2\sqrt3  |  3.46  ;  \frac12  |  \frac12 \text{ or } 0.5  |  0.5 \text{ or } 50\%
 f(x)=2x  |  f(x) \equiv 2x  |  y=2x  |  f(x)=2x, \forall x \in \mathbb{R}  ;  2x  |  \frac{dy}{dx}=2x
@@ -658,7 +661,7 @@ x \neq 2  |  (-\infty,2)\cup(2,\infty)  |  \mathbb{R}\setminus\{2\}  |  2 \ne x 
 -2,3  |  x \in \{-2, 3\}  |  x=-2,\; 3  |  \boxed{-2}, \boxed{3}  |  -2 and 3  |  -2\text{ or }3
 \log_2 3  |  \frac{\ln 3}{\ln 2}  |  \log_{2}(3)  |  \frac{\log 3}{\log 2}  |  \frac{1}{\log_3 2}
 x^2+y^2=25  |  y^2 + x^2 = 25  |  x^2+y^2-25=0  |  25=x^2+y^2
-6  |  3!  |  |{-6}|  |  \lfloor 6.5 \rfloor  |  2 \times 3 = 6  |  |-6|  |  \sqrt{36}  |  6.0  |  6.00
+6  |  3!  |  |{-6}|  |  \lfloor 6.5 \rfloor  |  ⌊6.5⌋  |  ⌈5.5⌉  |  2 \times 3 = 6  |  |-6|  |  \sqrt{36}  |  6.0  |  6.00
 (2,3)  |  x=2, y=3  |  (x,y)=(2,3)  |  \left(2,3\right)  |  \{(2,3)\}  |  x=2 \text{ and } y=3  |  (2;3)  |  2, 3  |  A(2,3)
 \frac{a}{b}  |  a/b  |  a \div b
 [2,5)  |  2\le x<5  |  [2, 5)  |  x\in[2,5)  |  2\leqslant x < 5
@@ -702,7 +705,7 @@ A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
 70000  |  130,000 - 60,000 = \$70,000  |  \text{Profit} = 70,000  |  \text{Answer: } 70{,}000  |  ７００００
 8  |  8 \text{ eggs}  |  8 years old  |  8\text{ cups of tea}  |  8 \text{ zeros}  |  8 yuan  |  8 元  |  \text{8 apples}  |  8cm
 8  |  \boldsymbol{8}  |  {\color{blue}{8}}  |  \textcolor{red}{8}  |  \Large{8}  |  \mathbf{\text{8}}  |  **8**  |  {\bf 8}  |  8。
-8  |  AB = 8  |  P(X=2)=8  |  a+b+c=8  |  |AB| = 8  |  \cos A = 8  |  8_{10}  |  f(x) = 8  |  4!/3
+8  |  AB = 8  |  AB^2 = 8  |  P(X=2)=8  |  a+b+c=8  |  |AB| = 8  |  \cos A = 8  |  8_{10}  |  f(x) = 8  |  4!/3
 8 \text{ inches}  |  8 \text{ in}  |  8 inch  |  8  ;  8\text{ cm}^2  |  8 \text{ square centimeters}  |  8 \text{ sq. cm}  |  8 cm^2
 60\text{ mph}  |  60 \text{ miles per hour}  |  60 mi/h  ;  5.4 \text{ cents}  |  5.4\text{ cents per ounce}
 28\%  |  28 percent  |  \text{28 percent}  |  28 pct  |  28 per cent  |  28％  ;  \$5 \text{ million}  |  5 \text{ million dollars}  |  5000000
@@ -711,6 +714,20 @@ A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
 100,200  |  200, 100  |  100200  ;  (10,100)  |  (10, 100)  ;  12,600  |  12600  ;  15,000, 20,000  |  15000, 20000
 \begin{pmatrix} 1/2 \\ 3 \end{pmatrix}  |  \begin{bmatrix} 0.5 \\ 3 \\ \end{bmatrix}  |  (\frac12,3)  |  \left(\begin{array}{c} \frac12 \\ 3 \end{array}\right)
 2x+4y-3=0  |  y=-\frac{1}{2}x+\frac{3}{4}  |  4x+8y-6=0  ;  [1,\infty)  |  \{x \mid x \ge 1\}  ;  (2,3)  |  P(2,3)
+5  |  f^{-1}(2)=5  |  (f\circ g)(x)=5  |  \gcd(12,18)=5  |  \det A=5  |  A_1B_1=5  |  \text{Var}(X)=5  |  E[X]=5  ;  a(b+c)  |  (b+c)\cdot a
+(1,2)\cup(3,4)  |  (3,4)\cup(1,2)  |  1<x<2\text{ or }3<x<4  |  (1,2),(3,4)  ;  (0,36)\setminus\{9\}  |  (0,9)\cup(9,36)
+(-\infty,1),(2,\infty)  |  (-\infty,1)\cup(2,\infty)
+\frac12  |  e=0.5  ;  e=\frac12  |  \frac12  |  e=0.5  ;  3  |  i=3  ;  e=2  |  2  ;  5  |  e = 2+3 = 5
+x=1 \text{ or } x=2  |  x_1=1,x_2=2  ;  x=1\pm\sqrt2  |  x_1=1+\sqrt2, x_2=1-\sqrt2  |  x_{1,2}=1\pm\sqrt2
+\frac14  |  \mathbb{P}(A)=\frac14  ;  5  |  \mathbb{E}[X]=5  |  \mathbb{E}(X)=5
+n\cdot n!  |  n!\cdot n  ;  \binom{2n}{n}  |  \frac{(2n)!}{(n!)^2}  ;  \frac{n(n+1)}{2}  |  \binom{n+1}{2}  ;  \binom{n}{k}  |  \frac{n!}{k!(n-k)!}  ;  \frac{(n+2)!}{n!}  |  (n+1)(n+2)  ;  n(n-1)  |  \frac{n!}{(n-2)!}  ;  \frac{1}{n+1}\binom{2n}{n}  |  \frac{(2n)!}{n!(n+1)!}  ;  (n-3)!  |  \frac{(n-2)!}{n-2}
+x\sqrt{x}  |  \sqrt{x^3}  ;  \sqrt{ab}  |  \sqrt a\sqrt b  ;  \sqrt{2gh}  |  \sqrt{2g}\sqrt{h}  ;  36x\sqrt{35x}  |  36\sqrt{35x^3}  ;  2x\sqrt{2x}  |  \sqrt{8x^3}  ;  \sqrt{x-100}+1  |  1+\sqrt{x-100}  ;  \sqrt{\frac{a}{b}}  |  \frac{\sqrt a}{\sqrt b}
+lw  |  wl  ;  pq  |  qp  ;  mgh  |  mhg  ;  nRT  |  RTn  ;  60^\circ  |  \frac{\pi}{3}\text{ rad}  ;  \frac{\pi}{3}\text{ rad}  |  60^\circ
+k\pi, k\in\mathbb{Z}  |  k\pi \text{ for all integers } k  |  n\pi, \forall n \in \mathbb{Z}  ;  x=k\pi, k\in\mathbb{Z}  |  x = k\pi \text{ for any integer } k
+2x \text{ for all integers } x  |  2x  ;  f(n)=2n \text{ for all } n \in \mathbb{Z}  |  f(n)=2n  |  2n  ;  2x  |  2x \text{ for all integers } x  ;  5  |  5 \text{ for all integers } n
+10^{2024}-1  |  -1+10^{2024}  ;  \frac{10^{2024}-1}{9}  |  \frac{1}{9}(10^{2024}-1)  ;  2024!  |  2024\cdot 2023!  ;  \binom{2024}{1012}  |  \frac{2024!}{(1012!)^2}
+\frac{1}{x-1}  |  \frac{1}{x-1}, x\neq 1  |  \frac{1}{x-1}, \quad x \ne 1  |  f(x)=\frac{1}{x-1}, x\ne1  ;  f(x)=\frac{1}{x-1}  |  f(x)=\frac{1}{x-1}, x\ne 1  |  \frac{1}{x-1}, x\ne 1
+\frac{1}{x(x-1)}  |  \frac{1}{x(x-1)}, x\ne 0, x\ne 1
 """)
 RIGHT_SCIENCE = pairs(r"""
 8.81 J  |  E \approx 8.81 \text{ J}  |  E = 8.814 J  ;  8.81, 3.22  |  8.814, 3.221  ;  (8.81, 3.22)  |  (8.814, 3.221)  ;  78.5  |  25\pi  |  25\pi \approx 78.54
@@ -739,9 +756,11 @@ Mg(OH)_2  |  \text{Mg(OH)}_2  |  \ce{Mg(OH)2}  |  Mg(OH)2  |  \mathrm{Mg(OH)_2}
 4.0 × 10^{-7} m  |  4.0e-7 m  |  4.0 \times 10^{-7}\text{ m}  |  400 \times 10^{-9} m  |  \lambda = 4.0 \times 10^{-7}\ \mathrm{m}
 x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
+B  |  B. It does not change
 """)
 WRONG_MATH = pairs(r"""
 5  |  5\text{ Millionen}  |  5 Prozent  |  5 Dutzend  |  5 pour cent  |  5 тысяч рублей  |  5\text{만}  |  5 triệu  |  5\text{ألف}  |  5\text{ஆயிரம்}
+\frac{x+2}{9}  |  \frac{x+2}{9}!  ;  x/10  |  (x/10)!  ;  n/2  |  \frac{(n/2)!}{(n/2-2)!}
 5  |  5 \text{ grand}  |  5 \text{ bps}  |  5 \text{ squares}  |  5 \text{ short}  |  5 \text{ off}  |  5 \text{ hecto}
 2\sqrt3  |  2\sqrt3 \approx 3.56  |  3\sqrt3 \approx 3.46  |  x \approx 3.46  ;  5  |  \approx 5.0  |  5 (\approx 7)  |  5 \text{ or } 5  ;  3  |  \pi \approx 3  ;  6.92  |  2 (\approx 3.46)
 2x  |  \frac{dx}{dy}=2x  ;  f(x)=2x  |  f(x)=2x \text{ for all } x \in \{1\}  ;  \mathbb{R}  |  \text{all real numbers except 2}  ;  5  |  5 \text{ more}  |  5 \text{ more than 3}  ;  3 \text{ g of CO2}  |  3 \text{ g of H2O}
@@ -781,7 +800,7 @@ x>5  |  x>5 \text{ for all negative } x
 5  |  x = 5 = 6  |  4=5  |  5 \to 7  |  5 \Rightarrow 7  |  5 \equiv 1 \pmod 2  |  5 \pmod{7}  |  5 \bmod 7  |  \overline{5}
 5  |  \bar 5  |  \underbrace{5}_{7}  |  \cancel{5} 7  |  \text{5 and 7}  |  5 \text{ each, or } 10  |  5 \text{ if } x=7  |  5 \text{ times } 2  |  5 \text{ doubled}
 5  |  \text{twice } 5  |  \text{half of } 5  |  5\text{ less } 1  |  5 \text{ score}  |  5 \text{ lakh}  |  5 万  |  5 \text{ trillion}  |  0.5
-5  |  \begin{pmatrix} 5 & 7 \end{pmatrix}  |  |5-7|  |  \lfloor 5.5 \rfloor + 1  |  P(5)  |  f(5)  |  f(x)=5x  |  \angle 5  |  \text{Evelyn: 5, Carla: 7}
+5  |  \begin{pmatrix} 5 & 7 \end{pmatrix}  |  |5-7|  |  \lfloor 5.5 \rfloor + 1  |  ⌈5.5⌉  |  P(5)  |  f(5)  |  f(x)=5x  |  \angle 5  |  \text{Evelyn: 5, Carla: 7}
 5  |  5 \text{ eggs, } 7 \text{ apples}  |  5 \text{ eggs and } 7  |  5;7  |  5 \mid 7  |  5|7  |  5\cup 7  |  5 \in \{5,7\}  |  x \in \{5,7\}
 5  |  x \in \{5\} \cup \{7\}  |  5 \setminus \{7\}  |  \mathbb{R} \setminus \{5\}  |  \emptyset
 \$5  |  \$5, \$7  |  -\$5  |  \$0.05  |  £5  |  5 \text{ pounds}
@@ -806,6 +825,17 @@ x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8  |  y=1,x=2 \text{ o
 5  |  \text{yes } 5  |  USD 6  ;  \text{no}  |  on  |  yes  ;  5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
 8\text{ dollars}  |  8 \text{ cents}  ;  1,2  |  1<x<2  ;  8  |  8 万  |  8万元  ;  8 \text{ cm}^2  |  8 \text{ cm}  |  8 \text{ cubic cm}  ;  28\%  |  28  |  28 \text{ dollars}
 12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
+6  |  A\cdot 2=6  |  P\cdot 3=6  |  u\sqrt{2}=6  |  uv=6  |  Ax=6  |  hx=6, vt=6  |  q n!=6
+7  |  7 \text{ elevenths}  |  7 \text{ twentieths}  |  7 ninetieths  |  7 \text{ fifteenth}  |  7 \text{ (unsure)}
+(1,2),(3,4)  |  (1,2)\cup(3,4)
+2e  |  e=2e  ;  3+4i  |  i=3+4i  ;  e  |  e=2  ;  a  |  e=a  ;  0.5  |  e=0.6  ;  e=2  |  x=2
+x_1=1,x_2=2  |  x_2=1,x_1=2  ;  x=1  |  y_1=1
+\frac{n!}{2}  |  \frac{n!}{3}  ;  n!  |  (n-1)!  ;  \binom{n}{k}  |  \binom{n}{k+1}  |  \frac{n!}{k!}  ;  \binom{n}{2}  |  \frac{n^2}{2}  ;  n!  |  (-1)^n n!  ;  2n  |  2n+\binom{n}{2}(1-(-1)^{2n})  |  2n+n!\sin(\pi n)
+|x|\sqrt{y}  |  x\sqrt{y}  ;  \sqrt{x^2y}  |  x\sqrt{y}  ;  \sqrt{x^2}  |  x  ;  |x|  |  (\sqrt{x})^2  ;  x\sqrt{x}  |  -\sqrt{x^3}  |  x\sqrt{-x}  ;  \ln(xy)  |  \ln x+\ln y  ;  \sqrt{ab}  |  \sqrt{a}+\sqrt{b}
+\lfloor x\rfloor  |  \lceil x\rceil-1  |  \lfloor x+0.02\rfloor  ;  red  |  der  ;  AB  |  BA  ;  60^\circ  |  60\text{ rad}  |  \frac{\pi}{4}\text{ rad}
+k\pi, k\in\mathbb{Z}  |  k\pi \text{ for all } k  |  2k\pi \text{ for all integers } k  |  n\pi \text{ for all integers } k  |  k\pi
+10^{2024}-1  |  10^{2024}+1  |  10^{2024}  ;  3^{1012}  |  \sqrt{3^{2024}+1}  ;  2024!  |  2024!+1  ;  5  |  10^{99999999}  |  \frac{1}{10^{1001}}
+\frac{1}{x-1}  |  \frac{1}{x-1}, x\neq 2  |  \frac{1}{x-2}, x\ne 2  |  \frac{1}{x-1}, 2  |  \frac{1}{x-1}, y\ne 1  |  \frac{1}{x-1}, x=1  ;  5  |  5, x\ne 1
 """)
 WRONG_SCIENCE = pairs(r"""
 3.27 N to the right  |  3.271 N to the left  ;  9.87e-3  |  \sin 9.87e-3  ;  35.0 kJ released  |  35.0 \text{ kJ absorbed}
@@ -830,4 +860,5 @@ B  |  C  |  A. 5 m/s  |  (C) 5  |  BC  |  B or C  |  \text{not B}  |  B, C  |  B
 25 °C  |  298.15 K  ;  CO2  |  CO  ;  1.67 \times 10^{-27} kg  |  1.67e-26 kg  ;  50 N  |  50 \text{ N}\cdot\text{m}
 B  |  12  |  B. C.  |  B. not C  |  A. 12 m/s  |  B. 12 or 13  |  B, 12  ;  A  |  A and B  ;  1 kJ  |  1000 J
 water  |  heavy water  ;  2-methylpropane  |  3-methylpropane  ;  Fe^{3+}  |  Fe^{2+}
+B  |  B: not this one  |  B. is excluded
 """)

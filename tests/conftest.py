@@ -1,6 +1,7 @@
 """Fixtures that several test files share. helpers.py has functions."""
 
 import os
+import shutil
 import signal
 
 # A shell starts a background job with SIGINT ignored, which its children inherit. The tests of Ctrl-C need the signal.
@@ -42,6 +43,19 @@ def two_ranks(tmp_path_factory):
     files = {"PROBLEMS": few_problems("train", 256), "EVAL_PROBLEMS": few_problems()}
     ended(start([folder, "runs", "start", "shards"], 2, train=ROOT / "tests/ranks.py", **files))
     return folder
+
+
+@pytest.fixture
+def chat_model(tmp_path):
+    """The tiny policy with a chat template: the contents of the messages, one after the other."""
+    from helpers import TINY
+    from transformers import AutoTokenizer
+
+    shutil.copytree(TINY / "policy", tmp_path / "chat")
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "chat")
+    return str(tmp_path / "chat")
 
 
 @pytest.fixture

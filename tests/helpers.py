@@ -21,10 +21,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.command_line import read_settings
+from trainer.judge import Judge
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import Judge, roll_out, rollouts_of
+from trainer.rollouts import roll_out, rollouts_of
 from trainer.settings import Config
 from verify import REASONS, Problem, Verdict
 
@@ -66,6 +67,7 @@ def settings(folder, **changes) -> tuple[Config, dict[str, str]]:
 def set_up(folder, **changes):
     """(config, accelerator, setup) of a small run."""
     config, origins = settings(folder, **changes)
+    config.precision = "float32"  # as start_accelerator fills it in
     accelerator = Accelerator(cpu=True)
     return config, accelerator, train.set_up(config, accelerator, origins)
 

@@ -23,9 +23,9 @@ from transformers import LlamaConfig
 
 import train
 from engines.model import whole_tensors
-from trainer.count import Allocations
 from trainer.settings import Config
 from trainer.start import build_models
+from trainer.update_memory import Allocations
 
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 FSDP2 = {"ACCELERATE_USE_FSDP": "true"}
@@ -77,7 +77,7 @@ def start(folder: Path) -> None:
     accelerator.wait_for_everyone()
     found = []
     for kl_coef in (0.0, 1e-3):
-        config = Config(model=str(model), engine="vllm", kl_coef=kl_coef, max_response_tokens=12)
+        config = Config(model=str(model), engine="vllm", kl_coef=kl_coef, max_response_tokens=12, precision="float32")
         with Memory() as memory:
             kept = build_models(config, accelerator, SimpleNamespace(prompt_lengths=[8]))
             whole = 4 * sum(p.numel() for p in kept[0].parameters())

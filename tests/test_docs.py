@@ -1,4 +1,4 @@
-"""The pages: the files, commands and functions that they name exist, and docs/evaluation.md explains every number."""
+"""The pages: the files, commands and functions that they name exist, and docs/logs.md explains every number."""
 
 import dataclasses
 import importlib
@@ -61,6 +61,14 @@ def test_the_files_of_a_page_are_there(page):
 
 
 @every_page
+def test_no_table_is_cut(page):
+    """Makes impossible: rows behind a blank line, which GitHub shows as a paragraph."""
+    lines = page.read_text().splitlines()
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        assert not line.startswith("|") or before.startswith("|") or re.match(r"\| ?-", after), line
+
+
+@every_page
 def test_the_commands_of_a_page_exist(page):
     """Makes impossible: a command that ends in "No such file" or in "unknown --flag", a function that left."""
     text, there = page.read_text(), tracked()
@@ -111,10 +119,10 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 
 def test_every_number_of_a_run_is_explained(tmp_path):
-    """Makes impossible: a number in a log that docs/evaluation.md does not explain, or one there that no log has."""
+    """Makes impossible: a number in a log that docs/logs.md does not explain, or one there that no log has."""
     one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 2)}
     run = trained(tmp_path, "run", eval_samples=1024, **one)
-    sections = (ROOT / "docs/evaluation.md").read_text().split("\n## ")
+    sections = (ROOT / "docs/logs.md").read_text().split("\n## ")
     for log in ("metrics", "timing", "eval", "samples"):
         written = {key for line in (run / f"{log}.jsonl").read_text().splitlines() for key in json.loads(line)}
         cells = [x for s in sections if s.startswith(f"{log}.jsonl") for x in re.findall(r"^\| (`[^|]*) \|", s, re.M)]

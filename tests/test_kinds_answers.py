@@ -5,11 +5,12 @@ import re
 from fractions import Fraction
 
 from kinds import answers
-from kinds.answers import algebra, grammar
+from kinds.answers import algebra, clause_ends, grammar, units, unknowns
 from kinds.answers.algebra import rational
 from kinds.answers.lexer import tokens
 from kinds.answers.nouns import changes_value
-from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
+from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, OTHER, PREFIXES, RELATIONS, SI
+from kinds.answers.tree import NO_NAME
 from kinds.answers.units import unit_of
 
 
@@ -23,10 +24,12 @@ def test_the_examples_of_the_door():
 
 
 def test_the_tables_agree():
-    """Makes impossible: a function or a bracket that is read and has no value, an inequality that is no relation."""
+    """Makes impossible: a function or bracket that is read and has no value, an inequality without an interval."""
     values = {*algebra._EXACT, *algebra._REAL}
     assert {*FUNCTIONS} - {"lg"} <= values  # \lg is read as \log
     assert {function for _, function in BRACKETS.values()} - {""} <= values
+    for relation in INEQUALITIES:
+        assert unknowns.interval(answers.read(f"x {relation} 5").tree)[0] != NO_NAME, relation
     assert {*INEQUALITIES} < RELATIONS.keys() and {*RELATIONS.values()} - {""} <= RELATIONS.keys()
 
 
@@ -54,10 +57,9 @@ def test_numbers_are_read_as_python_reads_them():
 def test_what_was_read_is_bounded():
     """Makes impossible: gigabytes of trees of long answers, or a short answer that is read as a long one."""
     assert answers.read("⅓" * 80).tree and answers.read("⅓" * 999) is None
-    for number in range(2 * grammar.MAX_HELD // 1_000):
-        assert answers.read(f"{number}+".ljust(999, "1")).tree
-    assert sum(len(text) for text, _ in answers.read._held) <= grammar.MAX_HELD
-    assert answers.read("9" * 10 * grammar.MAX_HELD) is None
+    assert grammar._read.cache_info().maxsize * answers.MAX_LENGTH <= 100_000
+    remembered = grammar._read.cache_info().currsize
+    assert answers.read("9" * 1_000_000) is None and grammar._read.cache_info().currsize == remembered
 
 
 def test_units():
@@ -67,6 +69,29 @@ def test_units():
         assert unit_of(tokens(text)) is not None and unit_of(tokens(text)) == unit_of(tokens(same))
     for text in ("x", "ab", "sin x", "x^2", "", "+m", "=cm", "dozen", "more or less", "cm^2^2", "m//s", "flurbs"):
         assert unit_of(tokens(text)) is None, text
+
+
+def test_no_two_units_have_one_name():
+    """Makes impossible: a new unit whose name is another unit's: with d for debye, cd would be a centidebye."""
+    written = [prefix + symbol for symbol in SI for prefix in PREFIXES]
+    assert len({*written}) == len(written)
+    assert {*written} & OTHER.keys() == {"km", "kΩ", "MΩ", "μm", "dB"}  # other names of four units. No unit is a dB
+    named = [(name, symbol) for symbol, names in [*OTHER.items(), *SI.items()] for name in (symbol, *names.split())]
+    assert [name for name, symbol in named if units.SYMBOLS[name] != symbol] == []
+    assert len({name for name, _ in named}) == len(named)
+
+
+def test_upright_letters_are_read_in_linear_time(monkeypatch):
+    """Makes impossible: a walk back over the whole clause at each upright letter."""
+    calls = []
+    monkeypatch.setattr(units, "ends_clause", lambda *at: calls.append(at) or clause_ends.ends_clause(*at))
+    counts = []
+    for length in (240, 480):
+        letters = "".join(map(chr, range(0x100, 0x100 + length)))  # each another one, which is no unit
+        calls.clear()
+        answers.read(rf"\mathrm{{{' '.join(letters)}}}")
+        counts.append(len(calls))
+    assert counts[0] > 240 and counts[1] < 2.2 * counts[0]
 
 
 def test_words_that_change_a_value():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lab.bugs import BUGS, CURVES, LENIENT, answers, load, numbers
+from lab.bugs import BUGS, CURVES, LENIENT, answers, load, revealing
 
 letters = pytest.mark.parametrize("letter", sorted(BUGS))
 
@@ -21,7 +21,7 @@ def test_a_patch_is_one_line_of_the_loop(bug):
 def test_the_curves_show_the_bug(letter):
     """Makes impossible: a picture that does not hold what the answer says, or that healthy seeds hold as well."""
     bug = BUGS[letter]
-    number, least, greatest = numbers(letter)
+    number, least, greatest = revealing(letter)
     spread = greatest - least
     assert (CURVES / f"{letter}.png").exists() and f"{letter}  {bug.mistake}" in answers()
     if bug.higher is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import notebooks, pool
+from lab import hours, notebooks, pool
 from lab.blank import write
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,7 @@ def test_an_hour_asks_and_gives_the_expected_numbers(name, tmp_path, monkeypatch
     printed, script = capsys.readouterr().out, (ROOT / f"lab/{name}.py").read_text()
     ranges = (ROOT / "lab/expected.csv").read_text().count(f"\n{name[0]},")
     assert printed.count("   expected ") == ranges > 10 and "OUTSIDE" not in printed
-    notebooks.compare("sets that lower Q_pos", 2)
+    hours.compare("sets that lower Q_pos", 2)
     assert "OUTSIDE" in capsys.readouterr().out
     head, *parts = printed.split("ENTER\n")
     assert "expected" not in head and all("**W" in part for part in [head, *parts[:-1]]) and not parts[-1]

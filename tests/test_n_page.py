@@ -68,7 +68,7 @@ def test_the_advice_is_that_of_the_page_about_n():
     """Makes impossible: another N for long responses than docs/which_n.md advises, another usual range of V_w / V_b."""
     advice = (ROOT / "docs/which_n.md").read_text()
     longest, n = re.search(r"LONGEST_MEASURED = (\d+), UNMEASURED_N = (\d+)", TEXT).groups()
-    assert f"start at N = {n} and measure" in advice and f"answers longer than {longest} tokens" in advice
+    assert f"Start at N = {n} and measure" in advice and f"answers longer than {longest} tokens" in advice
     usual, spread = re.search(r"USUAL = (\d+), SPREAD = (\d+);", TEXT).groups()
     assert (float(usual), float(spread)) == (noise_law.USUAL, noise_law.SPREAD)
     low, high = (noise_law.USUAL * noise_law.SPREAD**x for x in (-2, 2))
@@ -273,10 +273,11 @@ def test_the_commands_of_the_page_can_be_typed(visit, tmp_path):
     read_settings("", [*tool[3:], "--eval_data", own["E.jsonl"]], any_size=True)  # which_n adds it
     config, _ = read_settings("", run[1:])
     few = ["--prompts_per_step", "2", "--max_steps", "1", "--eval_problems", "1", "--eval_samples", "1"]
+    few += ["--max_response_tokens", "12", "--eval_max_response_tokens", "12"]
     command = [sys.executable, *run, *few, "--output_dir", tmp_path, "--name", "run"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert (tmp_path / "run/model/model.safetensors").is_file()
     best = re.search(r"Start with N = (\d+)", sentence(page, "yours").replace("\N{NO-BREAK SPACE}", " "))[1]
     assert config.rollouts_per_prompt == int(best) and config.prompts_per_step == 32
-    rate = brorl.scaled_learning_rate(1e-6, int(best) * 32, 8192)
+    rate = brorl.scaled_learning_rate(1e-6, max(int(best) * 32, 8192), 8192)
     assert config.learning_rate == pytest.approx(rate, rel=0.05)

@@ -81,7 +81,7 @@ def test_the_loop_of_the_course_needs_the_six_files_only():
 PROBE = """
 import os, signal, sys
 before = dict(os.environ), signal.getsignal(signal.SIGINT)
-import trainer
+import trainer.process
 assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before and "torch" not in sys.modules
 """
 

@@ -1,7 +1,9 @@
 """tiny/exact.py: the probabilities of all answers, and Figure 3's panels of a run."""
 
 import csv
+import itertools
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from tiny import exact
 from tiny.answers import answers_of
-from tiny.exact import Knowledge, log_probs
+from tiny.exact import AnswerLogProbs, log_probs
 from tiny.make import make_tokenizer
 from trainer.problems import load_problems
 from verify import Problem
@@ -37,7 +39,10 @@ def test_log_probs_equal_a_plain_forward_pass_in_float64(tiny, long):
     problems = [p._replace(prompt=front + p.prompt) for p in problems[:5]]
     problems.insert(2, Problem(problems[0].prompt, "countdown", {"numbers": [1, 1], "target": 50}))
     plain = AutoModelForCausalLM.from_pretrained(str(TINY / "policy"), dtype=torch.float64)
-    for problem, ours in zip(problems, log_probs(policy, tokenizer, problems), strict=True):
+    scores = log_probs(policy, tokenizer, problems)
+    assert scores.problems == len(problems) == 6
+    for i, problem in enumerate(problems):
+        ours = scores.logp[scores.problem == i]
         texts, prompt = answers_of(problem), tokenizer(problem.prompt).input_ids
         assert ours.dtype == torch.float64 and ours.shape == (len(texts),)
         if texts:
@@ -48,8 +53,8 @@ def test_log_probs_equal_a_plain_forward_pass_in_float64(tiny, long):
             torch.testing.assert_close(ours, theirs, atol=1e-4 if long else 2e-5, rtol=0)
 
 
-def known(*problems: list[float]) -> Knowledge:
-    return Knowledge.of([torch.tensor(p, dtype=torch.float64).log() for p in problems])
+def known(*problems: list[float]) -> AnswerLogProbs:
+    return AnswerLogProbs.of([torch.tensor(p, dtype=torch.float64).log() for p in problems])
 
 
 def test_metrics_by_hand():
@@ -65,15 +70,32 @@ def test_metrics_by_hand():
     assert exact.metrics(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1  # Q_pos rounds above 1
 
 
+def test_missed_answers_by_enumeration(capsys):
+    """Makes impossible: a power of the wrong probability, the drawn answers summed, a mean over answers."""
+    p = [0.5, 0.2]
+    policy = known(p, [], [1.0])
+    chance = [*p, 0.3]  # and a wrong answer
+    expected = sum(
+        math.prod(chance[i] for i in draws) * sum(x for i, x in enumerate(p) if i not in draws)
+        for draws in itertools.product(range(3), repeat=4)
+    )
+    assert policy.missed(4) == pytest.approx(expected / 3)
+    assert policy.missed(0) == pytest.approx(policy.q_pos.mean().item())
+    exact.main(["--problems", "3"])
+    names, numbers = (line.split() for line in capsys.readouterr().out.splitlines()[1:3])
+    row = {name: float(x) for name, x in zip(names, numbers, strict=True)}
+    assert row["q_pos"] > row["missed@16"] > row["missed@512"] > 0
+
+
 def test_a_split_has_rarely_solved_and_solved_problems(tmp_path):
     """Makes impossible: a band with an end that is wrong, problems in another order than their scores."""
     problems = [Problem(f"{i}=", "countdown", {"numbers": [1, 2], "target": i}) for i in range(6)]
     q_pos = torch.tensor([0.0004, 0.0006, 0.019, 0.021, 0.51, 0.49])
-    exact.split(problems, q_pos, tmp_path / "files")
+    exact.write_rare_and_solved(problems, q_pos, tmp_path / "files")
     found = [load_problems(tmp_path / f"files/{name}.jsonl") for name in ("rare", "solved")]
     assert found == [problems[1:3], problems[4:5]]
     with pytest.raises(ValueError, match=r"rare\.jsonl"):
-        exact.split(problems, torch.ones(6), tmp_path / "none")
+        exact.write_rare_and_solved(problems, torch.ones(6), tmp_path / "none")
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +125,16 @@ def test_a_run_gets_a_row_for_each_checkpoint(run, tmp_path, monkeypatch):
     assert len(before) == 2 and rows[:2] == before and [int(row["step"]) for row in rows] == [0, 1, 2]
     assert [int(row["samples"]) for row in rows] == [row["samples"] for row in logged]
     problems = load_problems(json.loads((run / "config.json").read_text())["eval_data"][0])
-    start, end = (
-        Knowledge.of(log_probs(*exact.load_policy(str(model)), problems)) for model in (TINY / "policy", run / "model")
-    )
+    start, end = (log_probs(*exact.load_policy(str(model)), problems) for model in (TINY / "policy", run / "model"))
     for row, now in ((rows[0], start), (rows[2], end)):
         for name, value in exact.metrics(now, start).items():
             assert float(row[name]) == pytest.approx(value, rel=1e-6, abs=1e-9), name
     assert rows[1]["q_pos"] != rows[2]["q_pos"] != rows[0]["q_pos"] and float(rows[1]["fell"]) > 0
     monkeypatch.setattr(exact, "log_probs", lambda *_: pytest.fail("scored again"))
     exact.main([str(copy)])
+    assert rows_of(copy) == rows
+    with pytest.raises(SystemExit, match="delete it to score 1"):  # no mean over other problems in the same file
+        exact.main([str(copy), "--problems", "1"])
     assert rows_of(copy) == rows
 
 
@@ -122,7 +145,7 @@ def test_the_plateau_is_the_level_end_of_its_curve(tiny):
         rows = [{name: float(x) for name, x in row.items()} for row in csv.DictReader(file)]
     samples, q_pos = ([row[name] for row in rows] for name in ("samples", "q_pos"))
     assert abs(q_pos[-1] - np.interp(0.75 * samples[-1], samples, q_pos)) < 0.005
-    now = Knowledge.of(log_probs(*exact.load_policy(str(TINY / "plateau")), tiny[2]))
+    now = log_probs(*exact.load_policy(str(TINY / "plateau")), tiny[2])
     assert now.q_pos.mean().item() == pytest.approx(q_pos[-1], abs=1e-5)
 
 

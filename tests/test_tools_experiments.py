@@ -16,9 +16,9 @@ from scipy import stats
 
 import train
 from tiny import exact
-from tools import experiments, plans
-from tools.comparison import report
-from tools.plans import counted, plan_of, runs_of, small, value_of, varied, wanted
+from tools import experiment_plan, experiments
+from tools.experiment_plan import counted, plan_of, runs_of, small, value_of, varied, wanted
+from tools.experiment_report import report
 from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.files import read_csv
@@ -55,7 +55,7 @@ arms = { b = { learning_rate = 2.0 }, c = {} }
 @pytest.fixture
 def evidence(tmp_path, monkeypatch):
     """A folder for plans and data, with the plan `one`, and a policy folder. Runs are made in tmp_path/runs."""
-    for module in (experiments, plans):
+    for module in (experiments, experiment_plan):
         monkeypatch.setattr(module, "EVIDENCE", tmp_path / "evidence")
     monkeypatch.setattr(experiments, "RUNS", tmp_path / "runs")
     for folder in ("evidence", "policy"):
@@ -133,7 +133,9 @@ def test_the_plans_of_the_project_are_whole(path):
     plan, known = plan_of(path.stem), {field.name for field in fields(Config)}
     columns = {*experiments.BASE, *plan["columns"]}
     assert plan["question"].endswith("?") and {*plan["try"]["arms"]} <= {*plan["arms"]}
-    assert {*plan["scores"], *(name for panel in plan["panels"] for name in panel)} <= columns
+    picture = {"panels": [], "curves": {}} | plan.get("picture", {})
+    assert {*plan["scores"], *(x for panel in plan["panels"] + picture["panels"] for x in panel)} <= columns
+    assert {*picture["curves"]} <= {*plan["arms"]}
     assert plan["tuning"].get("by", "step") in columns
     for x in plan["predictions"]:
         assert {*x["compare"][:2]} <= {*plan["arms"]} and {x["compare"][2], x["at"]} <= columns and x["between"]
@@ -179,6 +181,7 @@ def test_one_seed_is_undecided(evidence):
     (evidence / "one.toml").write_text(PLAN.replace('["a", "c", "score"]', '["b", "c", "score"]'))
     said = report(small(plan_of("one")), rows(("b", "", 1), ("c", "", 1)))
     assert "+0.1000, one seed, undecided, inside the prediction" in said and "| b |  | 1 | 400 | 0.4010 |" in said
+    assert "| start |  |  | 0 | 0.2000 |" in said
     assert "not measured yet" in report(small(plan_of("one")), rows(("b", "", 1)))
 
 
@@ -235,10 +238,14 @@ def test_each_run_is_made_once_with_its_settings(stub, evidence, tmp_path, words
 
 
 def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence, tmp_path, words):
-    """Makes impossible: rows of two plans in one CSV, predictions written after the runs. A comment may change."""
+    """Makes impossible: rows of two plans in one CSV, predictions written after the runs.
+
+    Comments, the picture and `try` may change.
+    """
     experiments.main(words)
     before = (evidence / "one.csv").read_bytes()
-    (evidence / "one.toml").write_text("# a comment\n" + PLAN.replace("max_steps = 2", "max_steps = 1"))
+    picture = '[picture]\ncurves = { c = "C" }\n\n[try]'
+    (evidence / "one.toml").write_text("# a comment\n" + PLAN.replace("s = 2", "s = 1").replace("[try]", picture))
     experiments.main(words)
     (evidence / "one.toml").write_text(PLAN.replace("between = [0.0, 1.0]", "between = [0.1, 1.0]"))
     with pytest.raises(Refusal, match="has changed"):
@@ -252,7 +259,7 @@ def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence,
 
 def test_a_run_that_fails_and_a_full_disk_lose_nothing(stub, evidence, monkeypatch, words):
     """Makes impossible: rows that are lost with a later failure, half a CSV, a run that is made twice."""
-    calls, real, fsync = [], experiments.make, os.fsync
+    calls, real, fsync = [], experiments.make_run, os.fsync
 
     def failing(folder, *others):
         calls.append(folder.name)
@@ -263,12 +270,12 @@ def test_a_run_that_fails_and_a_full_disk_lose_nothing(stub, evidence, monkeypat
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(experiments, "make", failing)
+    monkeypatch.setattr(experiments, "make_run", failing)
     with pytest.raises(Refusal, match="does not fit"):
         experiments.main(words)
     before = (evidence / "one.csv").read_bytes()
     assert len(runs_of(load(evidence / "one.csv"))) == len(calls) - 1 == 4
-    monkeypatch.setattr(experiments, "make", real)
+    monkeypatch.setattr(experiments, "make_run", real)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         experiments.main(words)
@@ -330,7 +337,7 @@ def test_try_changes_settings_and_writes_beside_its_runs_only(stub, evidence, tm
 def test_a_small_experiment_with_exact_scores(evidence, monkeypatch, capsys, one_thread):
     """Makes impossible: a plan that works with stubs only: train.py's logs, exact.csv and the columns fit together."""
 
-    def command(*words):  # in this process: torch is loaded already
+    def run_python(*words):  # in this process: torch is loaded already
         words = [*map(str, words)]
         if words[0] == "train.py":
             config, origins = read_settings("", words[1:])
@@ -340,7 +347,7 @@ def test_a_small_experiment_with_exact_scores(evidence, monkeypatch, capsys, one
             assert words[:2] == ["-m", "tiny.exact"]
             exact.main(words[2:])
 
-    monkeypatch.setattr(experiments, "command", command)
+    monkeypatch.setattr(experiments, "run_python", run_python)
     (evidence / "real.toml").write_text(f"""
 question = "Do more rollouts help?"
 paths = ["policy"]
@@ -370,7 +377,7 @@ eval_every = 1
     assert [(row["step"], row["samples"]) for row in found] == [(0, 0), (1, 8), (2, 16), (3, 24)]
     policy, tokenizer = exact.load_policy(str(ROOT / "tiny/policy"))
     problems = exact.load_sources([few_problems("test", 2)])
-    start = exact.Knowledge.of(exact.log_probs(policy, tokenizer, problems)).q_pos.mean()
+    start = exact.log_probs(policy, tokenizer, problems).q_pos.mean()
     assert found[0]["q_pos"] == pytest.approx(float(start), rel=1e-6)
     assert len({row["q_pos"] for row in found}) > 1 and all(0 <= row["trained"] <= row["samples"] for row in found)
     seconds = [row["processor_seconds"] for row in found]

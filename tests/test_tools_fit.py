@@ -8,7 +8,7 @@ import pytest
 from helpers import lines
 
 from tools.fit import check, flags, main
-from trainer.count import Needs
+from trainer.card_memory import Needs
 from trainer.exits import Refusal
 
 
@@ -28,15 +28,15 @@ def test_flags_by_hand(card, says):
 
 
 def test_a_run_beside_its_prediction(finished, tmp_path):
-    """Makes impossible: a prediction for other settings than the run's, a stage that is left out, a traceback for a
+    """Makes impossible: a prediction for other settings than the run's, a phase that is left out, a traceback for a
     folder without memory.
     """
     folder = finished / "run"
     said = check(folder).splitlines()
     longest = max(row.get("tokens", 0) for row in lines(folder / "metrics.jsonl")) // 2  # two updates
     assert said[0] == f"{folder}: GiB, micro-batches of {longest} response tokens"
-    table = {stage: (float(x), float(y)) for stage, x, y in map(str.split, said[2:7])}
-    assert said[1].split() == ["stage", "predicted", "process"]
+    table = {phase: (float(x), float(y)) for phase, x, y in map(str.split, said[2:7])}
+    assert said[1].split() == ["phase", "predicted", "process"]
     assert list(table) == ["start", "evaluate", "roll_out", "score", "update"]
     predicted = [x for x, _ in table.values()]
     assert predicted == sorted(predicted) and predicted[0] > 0 and predicted[-1] < table["update"][1]

@@ -1,4 +1,4 @@
-"""tools/gpu_day.py: the budget of a card, the tables; tools/gpu_day.sh: its parts. .ci/run runs the script."""
+"""tools/gpu_day.py: the budget of a card, the tables; tools/gpu_day.sh: its tasks. .ci/run runs the script."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ from helpers import ROOT, lines
 
 import train
 from tools.gpu_day import compare_runs, train_within, versions
-from trainer.count import GIB
 from trainer.exits import Refusal
+from trainer.peaks import GIB
 
 
 def test_a_budget_is_a_share_of_the_card(monkeypatch):
@@ -40,19 +40,19 @@ def test_the_tables(finished, tmp_path):
         compare_runs([tmp_path])
 
 
-PARTS = ["tests", "default", "model", "big", "peaks", "vllm", "smollm", "two"]
+TASKS = ["tests", "default", "model", "big", "peaks", "vllm", "smollm", "two"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_the_script_knows_each_part_that_it_explains(part):
-    """Makes impossible: a part in the help of the script that it does not have."""
+@pytest.mark.parametrize("task", TASKS)
+def test_the_script_knows_each_task_that_it_explains(task):
+    """Makes impossible: a task in the help of the script that it does not have."""
     text = (ROOT / "tools/gpu_day.sh").read_text()
-    assert f"\n#     {part} " in text and f"\n        {part})" in text and f'\nknown="{" ".join(PARTS)}"\n' in text
+    assert f"\n#     {task} " in text and f"\n        {task})" in text and f'\nknown="{" ".join(TASKS)}"\n' in text
 
 
-def test_a_misspelt_part_is_refused_before_the_first_begins(tmp_path):
-    """Makes impossible: a part that runs for ten minutes before the script meets the mistake."""
+def test_a_misspelt_task_is_refused_before_the_first_begins(tmp_path):
+    """Makes impossible: a task that runs for ten minutes before the script meets the mistake."""
     command = ["bash", "tools/gpu_day.sh", str(tmp_path / "out"), "tests", "vlm"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and not (tmp_path / "out").exists()
-    assert done.stderr == f"there is no part vlm: choose from {', '.join(PARTS)}\n" and not done.stdout
+    assert done.stderr == f"there is no task vlm: choose from {', '.join(TASKS)}\n" and not done.stdout

@@ -6,10 +6,14 @@ import pytest
 import torch
 
 from tools import speed
-from tools.speed import PARTS, Sizes, Speeds, compare, plain_log_probs
+from tools.speed import PARTS, Speeds, compare, plain_log_probs
 from trainer.head import chunked_logprobs
 
-SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, generated=16, handed_over=16, rollouts=6, prompt=8)
+SMALL = {
+    "rollout": {"samples": 32, "length": 2, "most_at_once": 16},
+    "hand_over": {"n": 16, "length": 8},
+    "shared_prompt": {"n": 6, "prompt_tokens": 8},
+}
 
 
 def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
@@ -31,10 +35,10 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
     assert row == Speeds("x", 8, 1, "things/s", 4)
 
 
-@pytest.mark.parametrize("part", ["rollout", "hand_over", "shared_prompt"])
+@pytest.mark.parametrize("part", SMALL)
 def test_a_part_compares_with_the_plain_way(part):
     """Makes impossible: a part that fails, or a row without one of its ways."""
-    rows = list(PARTS[part](SMALL))
+    rows = list(PARTS[part](turns=1, **SMALL[part]))
     assert rows
     for row in rows:
         assert row.ours > 0 and row.plain > 0 and row.ratio > 0, row

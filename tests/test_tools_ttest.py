@@ -119,4 +119,4 @@ def test_an_older_run_is_refused(finished, tmp_path):
     del config["eval_top_p"]
     (older / "config.json").write_text(json.dumps(config))
     with pytest.raises(Refusal, match="has no eval_top_p: older code made it"):
-        ttest.read(older, None)
+        ttest.read_evaluation(older, None)

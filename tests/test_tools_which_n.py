@@ -1,6 +1,5 @@
-"""tools/which_n.py: gradients by a loop, the answer by hand, whole reports."""
+"""tools/which_n.py: the answer by hand, whole reports."""
 
-import itertools
 import json
 import math
 import os
@@ -12,77 +11,13 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from helpers import ROOT, TINY, few_problems, flags, judged, loaded, sampled
+from helpers import ROOT, TINY, few_problems, flags
 
 import brorl
 from tools import which_n
-from tools.which_n import Gradients, Ratio, Step
+from tools.which_n import Ratio, Step
 from trainer import start
-from trainer.outcomes import Outcomes
-from trainer.policy import Policy
-from trainer.problems import load_problems
 from trainer.settings import Config
-
-# ------------------------------------------------------------------------------------------------------ its gradients
-
-
-def a_step(m=3, n=13):
-    """A step of the tiny policy with right and wrong rollouts for each prompt, and the policy."""
-    model, tokenizer = loaded()
-    problems = load_problems(TINY / "train.jsonl")[:m]
-    groups = sampled(model, [tokenizer(p.prompt).input_ids for p in problems], n)
-    middle = [sorted(group.responses)[n // 2] for group in groups]  # an arbitrary rule
-    rollouts = judged(groups, problems, lambda p, response: response >= middle[p])
-    outcomes = Outcomes.of(rollouts, 0, problems, n, Accelerator(cpu=True))
-    return Policy(model), Step(n, rollouts, outcomes, torch.ones(m, dtype=torch.bool), 1.0, 1.0)
-
-
-def gradients_of(policy, **settings):
-    """`Gradients` on one process, without a run."""
-    return Gradients(Config(**settings), Accelerator(cpu=True), SimpleNamespace(policy=policy, wrapped=policy))
-
-
-@pytest.mark.parametrize("budget", [32768, 40])
-@pytest.mark.parametrize("share_prompts", [False, True])
-def test_gradients_of_half_groups_are_those_of_a_loop(budget, share_prompts):
-    """Makes impossible: a rollout in the wrong half, a lost one, an odd one that counts, a lost temperature."""
-    policy, step = a_step()
-    policy.share_prompts = share_prompts
-    gradients = gradients_of(policy, temperature=1.3, max_tokens_per_micro_batch=budget)
-    found = torch.cat([gradients.halves(step, p) for p in range(3)])
-    want = []
-    for p, half in itertools.product(range(3), (0, 1)):
-        rows = [r for r in step.rollouts if r.prompt_index == p and r.number < 12 and r.number % 2 == half]
-        mean, total = sum(r.verdict.reward for r in rows) / 6, 0
-        for r in rows:
-            tokens = torch.cat([r.prompt, r.response])[None].long()
-            logits = policy.model(tokens).logits[0] / 1.3
-            begin = len(r.prompt)
-            logp = logits[begin - 1 : -1].log_softmax(-1).gather(-1, tokens[0, begin:, None]).sum()
-            total = total + (r.verdict.reward - mean) / 5 * logp
-        slope = torch.autograd.grad(total, list(policy.parameters()), allow_unused=True)
-        want.append(torch.cat([x.flatten() for x in slope if x is not None]))
-    want = torch.stack(want)
-    assert want.norm(dim=1).min() > 0.1
-    torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-4)
-    assert all(p.grad is None for p in policy.parameters())
-
-
-def test_some_coordinates_give_the_products_of_all():
-    """Makes impossible: coordinates of a few layers only, or products that shrink with their number."""
-    policy, step = a_step(8, 64)
-    found = []
-    for most in (which_n.MOST_COORDINATES, 2**14):
-        with mock.patch.object(which_n, "MOST_COORDINATES", most):
-            gradients = gradients_of(policy, temperature=1.0)
-        found.append(torch.cat([gradients.halves(step, p) for p in range(8)]))
-    assert len(found[1][0]) < 0.15 * sum(p.numel() for p in policy.parameters())
-    squares = [x.square().sum().item() for x in found]
-    assert squares[1] == pytest.approx(squares[0], rel=0.15)
-
-
-# ------------------------------------------------------------------------------------------------------- its estimates
 
 
 def made_step(n, correct, drawn_s, kept_s):
@@ -136,11 +71,11 @@ def test_the_answer_has_the_smallest_worst_case_by_hand():
     noise /= noise.min(0)
     np.testing.assert_allclose([x["noise"] for x in found["table"].values()], noise)
     assert found["best"] == [*found["table"]][int(noise.max(1).argmin())]
-    said = which_n.in_words(found | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32))
+    said = which_n.in_words(found | {"model": "m", "minutes": 1.0}, 32)
     assert found["left_out"] == [512] and "prompts: N = 512.\nSo no N above 128 can be advised.\n" in said
     whole = which_n.answer([*steps, made_step(512, [1, 511], 64, 128)], Ratio(40, 50, 60, True, 10, 10), 32)
     assert whole["left_out"] == [] and "Not measured" not in which_n.in_words(
-        whole | {"model": "m", "minutes": 1.0}, Config(prompts_per_step=32)
+        whole | {"model": "m", "minutes": 1.0}, 32
     )
 
 
@@ -157,7 +92,7 @@ def look(folder, name="look", more=(), **settings):
         return models[-1]
 
     before: list = []
-    small = {"MEASURED": (8, 16), "SIZES": (8, 16), "REPEATS": 2}
+    small = {"MEASURED": (8, 16), "TABLE": (8, 16), "REPEATS": 2}
     with mock.patch.multiple(which_n, **small), mock.patch.object(which_n, "set_up", remember):
         found = which_n.main([*flags(folder, name, **settings), *more])
     assert all(torch.equal(x, y) for x, y in zip(before, models[-1].policy.parameters(), strict=True))

@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Con
 from engines.model import inference, whole_tensors
 from engines.rounding import dithered
 from rollout import TorchEngine
-from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
+from trainer.adapters import Adapted, add_adapters, copy_sharing_frozen, trainable
 from trainer.autocast import dither_under_autocast
 from trainer.command_line import read_settings
+from trainer.console import remarks_on_rate
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
 from trainer.policy import Policy, recompute_layers
-from trainer.report import remarks_on_rate
 from trainer.start import build_models
 from trainer.trial import logits_fault
 
@@ -83,7 +83,7 @@ def test_the_reference_is_the_base_and_shares_its_weights():
     """
     rollouts = random_rollouts([(5, 6)])
     policy = adapted()
-    base, reference = scores(policy, rollouts), shared_copy(policy)
+    base, reference = scores(policy, rollouts), copy_sharing_frozen(policy)
     addresses = [{p.data_ptr() for p in x.parameters()} for x in (policy, reference)]
     own = addresses[1] - addresses[0]
     assert len(own) == 2 * 7 * 3 == len([*trainable(policy)])
@@ -94,7 +94,8 @@ def test_the_reference_is_the_base_and_shares_its_weights():
     moved(policy, 0.1)
     assert not torch.equal(scores(reference, rollouts), scores(policy, rollouts))
     full = random_policy(LlamaConfig)
-    assert {p.data_ptr() for p in full.parameters()}.isdisjoint(p.data_ptr() for p in shared_copy(full).parameters())
+    own, copied = ({p.data_ptr() for p in x.parameters()} for x in (full, copy_sharing_frozen(full)))
+    assert own.isdisjoint(copied)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -217,7 +218,7 @@ def test_the_models_of_a_run_are_checked_before_they_are_rounded(tmp_path, bf16)
     """Makes impossible: a bfloat16 model that fails the check of its log-probs, or that silently computes each prompt
     once per response; a reference with weights of its own.
     """
-    config, _ = settings(tmp_path, **LORA)
+    config, _ = settings(tmp_path, precision="bfloat16", **LORA)
     policy, reference, model = build_models(config, bf16, SimpleNamespace(prompt_lengths=[8]))
     assert policy.share_prompts and reference.share_prompts and model is policy.model
     frozen = {p.data_ptr() for p in policy.parameters() if p.dtype == torch.bfloat16}

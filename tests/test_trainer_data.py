@@ -1,8 +1,7 @@
-"""trainer/data.py: sources and their weights, problems as prompts, digests, and the remarks on them."""
+"""trainer/data.py: problems as prompts, and the remarks on them."""
 
 import json
 import shutil
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -12,31 +11,18 @@ from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-from kinds.users import load_rewards
-from trainer.data import load_data, load_sources, read_spec, source_names, with_system_prompt
+from trainer.console import remarks
+from trainer.data import load_data, with_system_prompt
 from trainer.exits import Refusal
-from trainer.problems import load_problems
-from trainer.report import remarks
 from trainer.settings import Config
+from trainer.sources import load_sources
 from trainer.text import encode
 from verify import Problem
-
-CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 def loaded_data(folder, **changes):
     config, origins = settings(folder, **changes)
     return config, load_data(config, origins)
-
-
-@pytest.fixture
-def chat_model(tmp_path):
-    """The tiny policy with a chat template: the contents of the messages, one after the other."""
-    shutil.copytree(TINY / "policy", tmp_path / "chat")
-    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
-    tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(tmp_path / "chat")
-    return str(tmp_path / "chat")
 
 
 def test_problems_lengths_and_positions(tmp_path):
@@ -87,6 +73,7 @@ def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
 
 
 CHAT_OF = [{"role": "user", "content": "1"}]
+CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }}" + CHAT
 
 
@@ -178,56 +165,6 @@ def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
     found = remarks(*loaded_data(tmp_path, model=chat_model, data=problems, eval_data=problems))
     for named, said in zip(("chat template", "repeat", "held-out"), found, strict=True):
         assert named in said
-
-
-def test_sources_have_different_names():
-    """Makes impossible: two benchmarks in one row; problems that count twice."""
-    names = {"hf:aime24": "hf:aime24", "gym:chain_sum*5": "gym:chain_sum*5", "test": "a/test.jsonl"}
-    assert source_names(list(names.values())) == names
-    assert source_names(["a/test.jsonl:0.5"]) == {"test": "a/test.jsonl"}  # a weight says nothing about an evaluation
-    with pytest.raises(Refusal, match="--eval_data"):
-        source_names(["a/test.jsonl", "b/test.jsonl"])
-
-
-def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, chat_model, forget_kinds):
-    """Makes impossible: a resumed run with other problems, another tokenizer, template or reward file."""
-    mine, words = tmp_path / "mine.py", tmp_path / "words.py"
-    mine.write_text("from words import GOOD\nKINDS = {'mine': lambda response, reference: GOOD}\n")
-
-    def digests(*prompts, good=1, **changes):
-        words.write_text(f"GOOD = {good}\n")
-        load_rewards([str(mine)])
-        problems = write_problems(tmp_path / "x.jsonl", *(prompts or ["12:3=", "21:3="] * 4))
-        return loaded_data(tmp_path, data=problems, rewards=str(mine), **changes)[1].digests
-
-    one = digests()
-    others = [digests(), digests(*["21:3=", "12:3="] * 4), digests(model=chat_model), digests(good=0)]
-    changed = [[Path(name).name for name in one if one[name] != other[name]] for other in others]
-    assert changed == [[], ["the training problems"], ["the tokenizer"], ["words.py"]]
-
-
-def test_specs():
-    """Makes impossible: a path cut at a colon, or a weight taken for a part of it."""
-    for source, weight in (("a.jsonl", None), ("a.jsonl", 0.4), ("hf:aime24=saved/x", 2.0),
-                           ("gym:chain_sum*50", 0.1), ("dir:with:colons", None)):  # fmt: skip
-        assert read_spec(source if weight is None else f"{source}:{weight}") == (source, weight)
-
-
-def test_an_epoch_keeps_the_weights(tmp_path):
-    """Makes impossible: weights that hold only on average, a source that ends early, or a lost problem."""
-    a, b = (
-        write_problems(tmp_path / name, *(f"{name}{i}" for i in range(count)))
-        for name, count in (("a.jsonl", 90), ("b.jsonl", 10))
-    )
-    assert load_sources([a, b]) == load_problems(a) + load_problems(b)
-    epoch = load_sources([f"{a}:0.75", f"{b}:0.25"], seed=1)
-    assert len(epoch) == 120 and len({problem.prompt for problem in epoch}) == 100
-    for start in range(0, 120, 8):
-        assert 1 <= sum(problem.prompt[0] == "b" for problem in epoch[start : start + 8]) <= 3
-    assert epoch == load_sources([f"{a}:3", f"{b}:1"], seed=1) != load_sources([f"{a}:3", f"{b}:1"], seed=2)
-    for wrong in ([a, f"{b}:1"], [f"{a}:0"]):
-        with pytest.raises(ValueError, match="weight"):
-            load_sources(wrong)
 
 
 def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):

@@ -11,9 +11,10 @@ from helpers import arguments, settings
 import train
 import trainer.exits as exits
 from trainer import out_of_memory
-from trainer.count import GIB, Count
 from trainer.exits import Refusal
 from trainer.out_of_memory import advising
+from trainer.peaks import GIB
+from trainer.update_memory import Count
 
 ON_A_CARD, ON_A_CPU = (SimpleNamespace(device=torch.device(x), num_processes=1) for x in ("cuda", "cpu"))
 # vLLM 0.32.0: vllm/v1/core/kv_cache_utils.py, vllm/v1/worker/utils.py
@@ -46,10 +47,10 @@ def by_hand(monkeypatch):
     monkeypatch.setattr(out_of_memory, "peak", lambda device: taken[device.type])
 
 
-def advised(tmp_path, failure, accelerator=ON_A_CPU, stage=None, **changes) -> str:
-    """The note that a run in this stage adds to its failure; "" without one."""
+def advised(tmp_path, failure, accelerator=ON_A_CPU, phase=None, **changes) -> str:
+    """The note that a run in this phase adds to its failure; "" without one."""
     config, _ = settings(tmp_path, **changes)
-    clock = SimpleNamespace(stage=stage, step=3) if stage else None
+    clock = SimpleNamespace(phase=phase, step=3) if phase else None
     with pytest.raises(type(failure)), advising(config, accelerator, clock):
         raise failure
     return "\n".join(getattr(failure, "__notes__", []))
@@ -69,7 +70,7 @@ def test_an_update_without_memory_names_three_flags(by_hand, tmp_path, monkeypat
         and text.startswith("Traceback")
         and text.rstrip().endswith(
             "torch.OutOfMemoryError: CUDA out of memory.\n"
-            "Out of memory in stage update of step 1. The peak before it: 1.50 GiB process\n"
+            "Out of memory in phase update of step 1. The peak before it: 1.50 GiB process\n"
             "By our count, these flags save most here (docs/memory.md):\n"
             "  --lora_rank 16 (in a new run)              32.00 GiB\n"
             "  --gradient_checkpointing                   18.00 GiB\n"
@@ -81,7 +82,7 @@ def test_an_update_without_memory_names_three_flags(by_hand, tmp_path, monkeypat
 LORA, OFFLOAD = "--lora_rank 16 (in a new run)", "--offload"
 
 
-@pytest.mark.parametrize("stage, changes, saved", [
+@pytest.mark.parametrize("phase, changes, saved", [
     ("update", {}, {LORA: 32, OFFLOAD: 24, "--gradient_checkpointing": 18}),
     ("update", {"offload": True}, {"--gradient_checkpointing": 18, "--max_tokens_per_micro_batch 16384": 10, LORA: 8}),
     ("update", {"lora_rank": 4}, {"--gradient_checkpointing": 13, "--max_tokens_per_micro_batch 16384": 10}),
@@ -89,11 +90,11 @@ LORA, OFFLOAD = "--lora_rank 16 (in a new run)", "--offload"
     ("roll_out", {"engine": "torch"}, {LORA: 12, OFFLOAD: 12, "--gpu_memory_utilization 0.4": 4.8}),
     ("update", {"kl_coef": 0}, {LORA: 25, "--gradient_checkpointing": 18, OFFLOAD: 16}),
 ])  # fmt: skip
-def test_the_flags_that_save_most_on_a_card(stage, changes, saved, by_hand, tmp_path):
-    """Makes impossible: a flag that is on already, one that does nothing in this stage, an order of chance."""
-    said = advised(tmp_path, MemoryError(), ON_A_CARD, stage, **changes).splitlines()
+def test_the_flags_that_save_most_on_a_card(phase, changes, saved, by_hand, tmp_path):
+    """Makes impossible: a flag that is on already, one that does nothing in this phase, an order of chance."""
+    said = advised(tmp_path, MemoryError(), ON_A_CARD, phase, **changes).splitlines()
     peak = "70.00 GiB allocated, 75.50 GiB reserved, of 80.0"
-    assert said[0] == f"Out of memory in stage {stage} of step 3. The peak before it: {peak}"
+    assert said[0] == f"Out of memory in phase {phase} of step 3. The peak before it: {peak}"
     assert said[2:] == [f"  {flag:40}{gib:8.2f} GiB" for flag, gib in saved.items()]
 
 
@@ -105,7 +106,7 @@ def test_the_flags_that_save_most_on_a_card(stage, changes, saved, by_hand, tmp_
 def test_the_errors_of_vllm_and_torch_are_known(failure, first, by_hand, tmp_path):
     """Makes impossible: a smaller share of vLLM for an error that needs a larger one."""
     said = advised(tmp_path, failure, ON_A_CARD)
-    assert said.startswith("Out of memory in stage start. ") and said.splitlines()[2].startswith(f"  {first}")
+    assert said.startswith("Out of memory in phase start. ") and said.splitlines()[2].startswith(f"  {first}")
     assert ("VLLM_CPU_KVCACHE_SPACE" in advised(tmp_path, failure, ON_A_CPU)) == ("utilization 0" in first)
 
 
@@ -124,7 +125,7 @@ def test_a_refusal_says_its_note(capsys, monkeypatch):
     """Makes impossible: advice that is added to the refusal of a start and not printed."""
     monkeypatch.setattr(exits.os, "_exit", sys.exit)
     refusal = Refusal("vLLM did not start")
-    refusal.add_note("Out of memory in stage start.")
+    refusal.add_note("Out of memory in phase start.")
     with pytest.raises(SystemExit):
         exits.refuse(refusal, 2)
-    assert capsys.readouterr().err == "vLLM did not start\nOut of memory in stage start.\n"
+    assert capsys.readouterr().err == "vLLM did not start\nOut of memory in phase start.\n"

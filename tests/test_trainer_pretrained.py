@@ -1,4 +1,4 @@
-"""trainer/pretrained.py: folders that are no model, weights of another model, the tokens that end a response."""
+"""trainer/pretrained.py: folders that are no model, weights of another model."""
 
 import json
 import logging
@@ -11,8 +11,8 @@ from helpers import TINY, loaded, settings
 from trainer import pretrained as module
 from trainer.data import load_data
 from trainer.exits import Refusal
-from trainer.pretrained import load_model, load_tokenizer, stop_tokens
-from trainer.text import turn_end
+from trainer.pretrained import load_model, load_tokenizer
+from trainer.text import stop_tokens
 
 
 @pytest.mark.parametrize("make, named", [
@@ -30,29 +30,6 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
     with pytest.raises(Refusal, match=named):
         load_data(*settings(tmp_path, model=str(folder), max_response_tokens=12))
     assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
-
-
-def test_every_eos_token_ends_a_response():
-    """Makes impossible: a chat model that runs on after its end-of-turn token."""
-    model, tokenizer = loaded()
-    for eos, others in (([0, 7], {0, 7}), (None, set())):
-        model.generation_config.eos_token_id = eos
-        assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id} | others))
-
-
-def test_the_end_of_a_turn_ends_a_response():
-    """Makes impossible: a base model that goes on as the user after the token that ends a turn, and is judged on that;
-    an EOS token outside of the vocabulary that ends in a traceback.
-    """
-    model, tokenizer = loaded()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<turn>{% endfor %}"
-    end = tokenizer.convert_tokens_to_ids("<turn>")
-    assert turn_end(tokenizer) == end and model.config.vocab_size == end
-    with pytest.raises(Refusal, match=f"EOS token {end} is outside"):
-        stop_tokens(tokenizer, model)
-    model.config.vocab_size += 1
-    assert end in stop_tokens(tokenizer, model)
 
 
 @pytest.mark.parametrize("change, named", [

@@ -7,8 +7,8 @@ from judging import THREE
 
 from sandbox import WeakSandbox
 from sandbox.jobs import Ended
-from trainer.data import load_sources
 from trainer.problems import broken_problems, load_problems
+from trainer.sources import load_sources
 from verify import KINDS, Problem, kind_of, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
@@ -63,6 +63,16 @@ def test_no_problems(tmp_path):
             load_sources([str(path)])
     with pytest.raises(ValueError, match="hf:aime"):
         load_sources(["hf:aime"])
+
+
+@pytest.mark.parametrize("line, advice", [
+    ('{"prompt": "a", "kind": "math" "reference": "4"}', r"line 1: .*\. Write one JSON object a line"),
+    ('{"prompt": "\\(x\\)", "kind": "math", "reference": "4"}', r"line 1: .*\. Write every backslash twice"),
+])  # fmt: skip
+def test_a_broken_line_is_named_with_its_own_remedy(tmp_path, line, advice):
+    """Makes impossible: the advice to double backslashes where a comma is missing."""
+    with pytest.raises(ValueError, match=advice):
+        load_problems(write_lines(tmp_path / "p.jsonl", line))
 
 
 def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):

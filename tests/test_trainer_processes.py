@@ -50,7 +50,7 @@ def test_fsdp2_starts_layer_by_layer(two_ranks):
     """Makes impossible: the whole float32 policy on a card, or in the host memory of a rank other than the first.
 
     Two ranks: half of the policy and half of the reference stay, and one layer of eight is whole at a time. `Needs` in
-    trainer/count.py has the same formula.
+    trainer/card_memory.py has the same formula.
     """
     first, second = (json.loads((two_ranks / f"start{i}.json").read_text()) for i in (0, 1))
     assert second == pytest.approx([0.5 + 1 / 8, 0.5, 1 + 1 / 8, 1], rel=0.03)

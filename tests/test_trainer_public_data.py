@@ -8,9 +8,9 @@ import sys
 import pytest
 from judging import instruction, needs
 
-from trainer.data import load_sources
 from trainer.problems import load_problems
 from trainer.public_data import HUB, map_rows
+from trainer.sources import load_sources
 from verify import verify
 
 STDIN_TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}

@@ -22,8 +22,10 @@ from transformers import AutoModelForCausalLM
 import loss as L
 import train
 import trainer.run as module
+from trainer.checkpoints import read_state
 from trainer.exits import Refusal
 from trainer.files import write
+from trainer.policy import Policy
 from trainer.pretrained import try_to_save
 from trainer.progress import Progress
 from verify import Verdict
@@ -105,12 +107,29 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         train.train(config, accelerator, setup)
 
 
+PARTS = "model", "reference", "optimizer"
 FEW = {"rollouts_per_prompt": 4, "eval_samples": 1}
 
 
 def copied(finished, tmp_path):
     shutil.copytree(finished / "run", tmp_path / "run")
     return tmp_path
+
+
+def test_a_tied_head_is_written_once_and_restored(finished):
+    """Makes impossible: a checkpoint with 8 more bytes for each parameter of the head; a head that stays as it was."""
+    newest = finished / "run/checkpoints/step_00000002"
+    written = dcp.FileSystemReader(newest).read_metadata().state_dict_metadata
+    policy = Policy(loaded()[0])
+    heads = {name for name in policy.state_dict() if name.endswith("lm_head.weight")}
+    names = {part: {x.removeprefix(f"{part}.") for x in written if x.startswith(f"{part}.")} for part in PARTS}
+    assert len(heads) == 1 and names["model"] == names["reference"] == policy.state_dict().keys() - heads
+    assert len({x for x in names["optimizer"] if x.endswith("exp_avg")}) == len(names["model"])
+    start = policy.model.lm_head.weight.clone()
+    weights = {name: p.detach() for name, p in policy.named_parameters()}
+    read_state(newest, {"model": weights})
+    assert policy.model.lm_head.weight is policy.model.get_input_embeddings().weight
+    assert not torch.equal(start, policy.model.lm_head.weight)
 
 
 def test_the_newest_two_checkpoints_stay(tmp_path):
@@ -269,7 +288,7 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
             locks = []
             patch.setattr(module, "FileLock", lambda path, locks=locks: locks.append(FileLock(path)) or locks[-1])
             try:
-                accelerator = Accelerator(cpu=True)
+                accelerator, config.precision = Accelerator(cpu=True), "float32"
                 train.train(config, accelerator, train.set_up(config, accelerator, origins))
                 break
             except Killed:
@@ -292,6 +311,19 @@ def test_the_hours_of_a_checkpoint_have_its_evaluation_and_its_writing(tmp_path,
     assert stored >= setup.progress.seconds + 1.0
 
 
+def test_a_run_says_once_that_it_waits_for_its_judge(tmp_path, monkeypatch):
+    """Makes impossible: the same sentence after each of 500 steps, or none after a first step that did not wait."""
+    run, said = set_up(tmp_path)[2].run, []
+    monkeypatch.setattr(module, "warnings_of", lambda *a: ["of the step"])
+    monkeypatch.setattr(run.clock, "seconds_of_step", lambda: 100.0)
+    monkeypatch.setattr(run.clock, "seconds_left", lambda *a: 0.0)
+    monkeypatch.setattr(run.console, "say_step", lambda m, s, left, sentences, config: said.append(len(sentences)))
+    for waited in (0.0, 50.0, 50.0):
+        run.clock.laps = {"judge": 60.0, "wait_for_judge": waited}
+        run.say_step({}, outcomes([[0, 1]]))
+    assert said == [1, 2, 1]
+
+
 def test_the_best_and_the_worst_response_of_all_ranks_are_logged(tmp_path, monkeypatch):
     """Makes impossible: samples.jsonl with the best of one rank's share, while another rank has the only right one."""
     _, _, setup = set_up(tmp_path)
@@ -302,7 +334,7 @@ def test_the_best_and_the_worst_response_of_all_ranks_are_logged(tmp_path, monke
         r.verdict = Verdict(reward, reward == 1, "x")
     others = [(3, module.sample_of(rollouts[3]))]  # of the other rank
     monkeypatch.setattr(module, "gather_object", lambda mine: mine + others)
-    setup.run.sample(rollouts[:3], table, L.informative(table.correct), 1)
+    setup.run.log_samples(rollouts[:3], table, L.informative(table.correct), 1)
     assert [row["reward"] for row in lines(tmp_path / "run/samples.jsonl")] == [1.0, 0.0]
 
 

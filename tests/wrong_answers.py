@@ -68,7 +68,7 @@ TAILS = [", 7", " or 7", "=7", r"\approx 7", "x", "^2", "!", r"\pm 1", r"\%", "+
 HEADS = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+", "2", r"\sqrt ", r"\text{about }",
     "x=7=", r"7\approx ", "7; ", r"\ne ", r"\neg ", "<", r"\le ", r"\text{more than }", "not ", r"2\cdot ", "i", "x",
     r"7\to ", r"\text{7 or }", r"\boxed{7}, ", r"7\text{ and }", "7:", "7<", r"\frac{1}{2}", r"\sin ", r"x\ne ", "7|",
-    r"\text{All except }", r"\lim ", "n=7, ", "7 ", r"y=7 \text{ or } ", r"\pi=", "e=", "i=", "+7+", r"\log ",
+    r"\text{All except }", r"\lim ", "n=7, ", "7 ", r"y=7 \text{ or } ", r"\pi=", "2e=", "2i=", "+7+", r"\log ",
     r"\text{non-}", "anti", r"\overline", "x+", "n=7=", r"\mathbb{R}\setminus ", r"7\ge ", "|7|, "]  # fmt: skip
 
 _FLIPS = [("<", ">"), (">", "<"), (r"\le ", r"\ge "), (r"\ge ", r"\le "), (r"\leq", r"\geq"), (r"\geq", r"\leq"),
@@ -81,8 +81,6 @@ EQUAL: dict[str, set[str]] = {
     "0.3333333": {"tail ...", r"tail \ldots"},  # 1/3, within the tolerance between a decimal and another notation
     "10.08333333": {"tail ...", r"tail \ldots"},
     r"3\frac{1}{2}": {r"tail =\frac{7}{2}"},
-    "2.718281828": {"head e="},
-    "e": {"head e="},
     r"\pi": {r"tail =\pi", r"head \pi="},
     "x-2y+z-5=0": _OF_ZERO,
     r"x' + \frac{r}{V}x - rc = 0": _OF_ZERO,

@@ -1,4 +1,4 @@
-"""All expressions over a countdown problem's numbers, and all answers of a problem.
+"""All expressions over a countdown problem's numbers. Its answers are those whose value is the target.
 
 An expression is `a.b.c.d`: each number once, a dot is one of + - * /, no parentheses. n numbers have up to
 n! 4^(n-1) expressions: 1,536 for the four digits of tiny/'s problems. verify.py computes their values.
@@ -32,15 +32,14 @@ def _by_value(numbers: tuple[int, ...]) -> dict[int | Fraction | None, list[str]
     return {value: sorted(texts) for value, texts in found.items() if value is not None and value.denominator == 1}
 
 
-def answers(numbers: list[int], target: int) -> list[str]:
-    """Return every expression with this value, sorted. Raises ValueError if the numbers are too many."""
+def answers_of(problem: Problem) -> list[str]:
+    """Return every answer of a countdown problem without parentheses or spaces, sorted.
+
+    Raises ValueError for another kind, or too many numbers.
+    """
+    if problem.kind != "countdown":
+        raise ValueError(f"kind {problem.kind} has no list of all answers: use countdown problems")
+    numbers, target = problem.reference["numbers"], problem.reference["target"]
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(f"{len(numbers)} numbers have too many expressions: use problems of at most {MAX_NUMBERS}")
     return _by_value(tuple(sorted(numbers))).get(target, [])
-
-
-def answers_of(problem: Problem) -> list[str]:
-    """Return `answers` of a problem. Raises ValueError if it is no countdown problem."""
-    if problem.kind != "countdown":
-        raise ValueError(f"kind {problem.kind} has no list of all answers: use countdown problems")
-    return answers(problem.reference["numbers"], problem.reference["target"])

@@ -3,15 +3,15 @@
     python -m tiny.make            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
 
 BroRL needs a policy that already finds answers (pass@64 near 1) but rarely (pass@1 near 0.2), a verifier, and training
-problems that share nothing with the test set. A problem is four digits and a target, `3579:24=`. An answer is an
-expression over exactly these digits, `3*5+9...`.
+problems that share nothing with the test set. A problem is four digits and a target, `3579:31=`. An answer is an
+expression over exactly these digits whose value is the target, `3*5+7+9`.
 
   universe   every (multiset of four digits 1-9, target 1-99) that an expression of answers.py reaches
-  draw       problems are the values of random expressions: a problem with more solutions is likelier
-  split      512 problems are held out; 4,096 of the others are the training set; imitation sees all others
-  cold start next-token prediction on the response of (problem, expression) pairs. 20% of the expressions have the right
-             digits but miss the target: so the policy knows the form of an answer better than the arithmetic, and
-             reinforcement learning has something to improve
+  order      problems are in a random order, in which a problem with more answers is likelier to come first
+  held out   the first 512 problems. The next 4,096 are the training set; imitation sees all that are not held out
+  imitation  next-token prediction on the response of (problem, expression) pairs. 20% of the expressions have the right
+             digits but miss the target. So the policy learns the form of an answer better than the arithmetic, and
+             reinforcement learning can improve it
 """
 
 import argparse
@@ -29,9 +29,9 @@ from tiny.answers import expressions
 EOS = "<eos>"  # also the padding token, as in many released models: masks must come from lengths
 CHARACTERS = "0123456789+-*/()=:, "
 BYTE_LEVEL_SPACE = "Ġ"  # a byte-level tokenizer's name for the space
-RESPONSE = 8  # four digits, three operators, EOS
+RESPONSE_TOKENS = 8  # four digits, three operators, EOS
 TRAINING, HELD_OUT = 4096, 512  # problems
-WRONG = 0.2  # share of the imitated expressions that miss the target
+WRONG_SHARE = 0.2  # of the imitated expressions: they miss the target
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
@@ -62,36 +62,35 @@ def make_policy(tokenizer: Qwen2Tokenizer) -> LlamaForCausalLM:
     )
     policy = LlamaForCausalLM(config)
     policy.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, max_new_tokens=RESPONSE
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, max_new_tokens=RESPONSE_TOKENS
     )
     return policy
 
 
 class Universe:
-    """All problems, and every expression that solves each of them. A problem is a number from 0 to `size` - 1."""
+    """All problems and all answers. A problem is its index in `targets`, an expression its index in `expressions`."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []  # the expressions of all multisets, one multiset after the other
-        self.slices: list[tuple[int, int]] = []  # (first, last + 1) of each multiset's texts
-        solutions: dict[tuple[int, int], list[int]] = {}  # (multiset, target) -> texts
+        self.expressions: list[str] = []  # of all multisets, one multiset after the other
+        self.slices: list[tuple[int, int]] = []  # (first, last + 1) of each multiset's expressions
+        answers: dict[tuple[int, int], list[int]] = {}  # (multiset, target) -> expressions
         self.multisets = list(itertools.combinations_with_replacement(range(1, 10), 4))
         for i, multiset in enumerate(tqdm(self.multisets, desc="universe", leave=False, disable=None)):
-            first = len(self.texts)
+            first = len(self.expressions)
             for text, value in expressions(multiset).items():
                 if value is not None and value.denominator == 1 and 1 <= value <= 99:
-                    solutions.setdefault((i, int(value)), []).append(len(self.texts))
-                self.texts.append(text)
-            self.slices.append((first, len(self.texts)))
-        self.problems = sorted(solutions)
-        self.size = len(self.problems)
-        self.count = np.array([len(solutions[problem]) for problem in self.problems])  # solutions of each problem
-        # All (problem, solution) pairs, in the order of the problems.
-        self.solves = np.repeat(np.arange(self.size), self.count)
-        self.solution = np.concatenate([solutions[problem] for problem in self.problems])
+                    answers.setdefault((i, int(value)), []).append(len(self.expressions))
+                self.expressions.append(text)
+            self.slices.append((first, len(self.expressions)))
+        self.targets = sorted(answers)  # (multiset, target) of each problem
+        self.answer_count = np.array([len(answers[x]) for x in self.targets])
+        # All (problem, answer) pairs, in the order of the problems.
+        self.pair_problem = np.repeat(np.arange(len(self.targets)), self.answer_count)
+        self.pair_answer = np.concatenate([answers[x] for x in self.targets])
 
     def prompt(self, problem: int) -> tuple[str, list[int], int]:
         """Return the prompt, the numbers and the target. The numbers ascend, so a problem has one prompt."""
-        i, target = self.problems[problem]
+        i, target = self.targets[problem]
         return "".join(map(str, self.multisets[i])) + f":{target}=", list(self.multisets[i]), target
 
 
@@ -104,29 +103,29 @@ def write_problems(path: Path, universe: Universe, problems: np.ndarray) -> None
             file.write(json.dumps(row) + "\n")
 
 
-def imitate(policy, tokenizer, universe: Universe, pool: np.ndarray, args: argparse.Namespace, rng) -> None:
-    """Minimise the cross-entropy of responses to the problems of `pool`, with a cosine learning rate."""
+def imitate(policy, tokenizer, universe: Universe, problems: np.ndarray, args: argparse.Namespace, rng) -> None:
+    """Minimise the cross-entropy of responses to these problems, with a cosine learning rate."""
     optimizer = torch.optim.AdamW(policy.parameters(), lr=4e-3, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
-    pairs = np.flatnonzero(np.isin(universe.solves, pool))
+    pairs = np.flatnonzero(np.isin(universe.pair_problem, problems))
     bar = tqdm(range(args.steps), desc="imitation", unit="step", disable=None)
     for step in bar:
-        texts, targets = [], []
+        inputs, labels = [], []
         for pair in rng.choice(pairs, args.batch):
-            problem, row = universe.solves[pair], universe.solution[pair]
-            if rng.random() < WRONG:
-                row = rng.integers(*universe.slices[universe.problems[problem][0]])
+            problem, expression = universe.pair_problem[pair], universe.pair_answer[pair]
+            if rng.random() < WRONG_SHARE:
+                expression = rng.integers(*universe.slices[universe.targets[problem][0]])
             prompt, response = (
-                tokenizer(x).input_ids for x in (universe.prompt(problem)[0], universe.texts[row] + EOS)
+                tokenizer(x).input_ids for x in (universe.prompt(problem)[0], universe.expressions[expression] + EOS)
             )
-            texts.append([*prompt, *response])
-            targets.append([*[-100] * len(prompt), *response])
-        width = max(map(len, texts))
-        inputs, mask, wanted = (
+            inputs.append([*prompt, *response])
+            labels.append([*[-100] * len(prompt), *response])
+        width = max(map(len, inputs))
+        input_ids, mask, label_ids = (
             torch.tensor([[filler] * (width - len(row)) + row for row in rows])  # on the left: responses end together
-            for rows, filler in ((texts, tokenizer.pad_token_id), ([[1] * len(x) for x in texts], 0), (targets, -100))
+            for rows, filler in ((inputs, tokenizer.pad_token_id), ([[1] * len(x) for x in inputs], 0), (labels, -100))
         )
-        loss = policy(input_ids=inputs, attention_mask=mask, labels=wanted).loss
+        loss = policy(input_ids=input_ids, attention_mask=mask, labels=label_ids).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -147,16 +146,16 @@ def main() -> None:
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     universe = Universe()
-    shuffled = np.argsort(rng.exponential(size=universe.size) / universe.count)  # likelier problems come first
-    held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
+    ordered = np.argsort(rng.exponential(size=len(universe.targets)) / universe.answer_count)
+    held_out, others = ordered[:HELD_OUT], ordered[HELD_OUT:]
     write_problems(args.out / "test.jsonl", universe, held_out)
-    write_problems(args.out / "train.jsonl", universe, pool[:TRAINING])
-    print(f"{universe.size:,} problems; {TRAINING:,} to train on, {HELD_OUT:,} held out")
+    write_problems(args.out / "train.jsonl", universe, others[:TRAINING])
+    print(f"{len(universe.targets):,} problems; {TRAINING:,} to train on, {HELD_OUT:,} held out")
 
     tokenizer = make_tokenizer()
     policy = make_policy(tokenizer)
     print(f"policy: {sum(p.numel() for p in policy.parameters()):,} parameters, {len(tokenizer)} tokens")
-    imitate(policy, tokenizer, universe, pool, args, rng)
+    imitate(policy, tokenizer, universe, others, args, rng)
     tokenizer.save_pretrained(args.out / "policy")
     policy.save_pretrained(args.out / "policy")
     print(f"wrote {args.out / 'policy'}; `python train.py --eval_only` scores it")

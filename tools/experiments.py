@@ -6,7 +6,7 @@
 
 Two runs are made at the same time, on one core each; `jobs=1` makes one at a time.
 
-tools/plans.py explains the keys of a plan, tools/comparison.py the table.
+tools/experiment_plan.py explains the keys of a plan, tools/experiment_report.py the table.
 
 A row of the CSV is an evaluation. `samples` counts dropped rollouts too, `trained` those of informative groups.
 `processor_seconds` is the time of training, without evaluation. All three are sums since the start.
@@ -30,15 +30,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tools.comparison import draw, report
-from tools.plans import EVIDENCE, Key, Row, counted, plan_of, runs_of, small, wanted
+from tools.experiment_plan import EVIDENCE, Key, Row, counted, plan_of, runs_of, small, wanted
+from tools.experiment_report import draw, report
 from trainer.exits import Refusal, explained
 from trainer.files import read_csv, read_lines, write_csv
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "experiments"
 TRAIN = "train.py"
-# Of a run, if the user has not set them: one core, which vLLM must not choose
+# For each run, unless the user has set them: one core, which vLLM must not choose
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "samples", "trained", "processor_seconds")
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
@@ -46,25 +46,24 @@ LIBC = ctypes.CDLL(None)  # for prctl, which is Linux only: elsewhere no run can
 
 
 def folder_of(plan: dict, paths: dict[str, str]) -> Path:
-    """The folder of the runs, named after the plan (without its comments and `try`) and all files of its paths.
+    """Return the folder of the runs, whose name has a digest of the plan and of the files of its paths.
 
-    Every word of the plan counts, those of its question and claims too. Raises Refusal if a path is not given.
+    The digest covers the whole plan, with its question and claims, but not its comments, `picture` and `try`, nor a
+    path's .md files. Raises Refusal if a path is not given.
     """
     if {*paths} != {*plan["paths"]}:
         needed = " ".join(f"{x}=FILE" for x in plan["paths"])
         raise Refusal(f"the plan {plan['name']} needs exactly these paths: {needed or 'none'}")
-    digest = hashlib.sha256(json.dumps({**plan, "try": ""}, sort_keys=True).encode())
+    planned = {key: x for key, x in plan.items() if key != "picture"} | {"try": ""}
+    digest = hashlib.sha256(json.dumps(planned, sort_keys=True).encode())
     for _, path in sorted(paths.items()):
         for file in sorted([Path(path), *Path(path).rglob("*")]):
-            if file.is_file():
+            if file.is_file() and file.suffix != ".md":
                 digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
     return RUNS / f"{plan['name']}-{digest.hexdigest()[:12]}"
 
 
-# --------------------------------------------------------------------------------------------------------- the runs
-
-
-def command(*words: object) -> None:
+def run_python(*words: object) -> None:
     """Run a Python command, which the kernel of Linux kills when this program ends. Raises Refusal if it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | os.environ, text=True, start_new_session=True,
@@ -75,7 +74,7 @@ def command(*words: object) -> None:
         raise Refusal(f"this failed: {' '.join(map(str, words))}\n{done.stderr[-3000:]}")
 
 
-def make(folder: Path, settings: dict[str, Any], exact: int, paths: dict[str, str]) -> None:
+def make_run(folder: Path, settings: dict[str, Any], exact: int, paths: dict[str, str]) -> None:
     """Make or continue a run in `folder`. A complete run ends at once."""
     settings = settings | {"output_dir": folder.parent, "name": folder.name}
     if exact:
@@ -83,13 +82,13 @@ def make(folder: Path, settings: dict[str, Any], exact: int, paths: dict[str, st
     flags: list[str] = []
     for name, x in settings.items():
         flags += [f"--{name}", *(str(word).format(**paths) for word in (x if isinstance(x, list) else [x]))]
-    command(TRAIN, *flags, *["--resume"] * (folder / "config.json").exists())
+    run_python(TRAIN, *flags, *["--resume"] * (folder / "config.json").exists())
     if exact:
-        command("-m", "tiny.exact", folder, "--problems", exact)
+        run_python("-m", "tiny.exact", folder, "--problems", exact)
 
 
-def read(folder: Path, columns: list[str]) -> list[Row]:
-    """A row for each evaluation of a run that has ended."""
+def read_run(folder: Path, columns: list[str]) -> list[Row]:
+    """Return a row for each evaluation of a run that has ended."""
     config = json.loads((folder / "config.json").read_text())
     exact = {x["step"]: x for x in read_csv(folder / "exact.csv")}
     rows, trained, seconds = [], 0, 0.0
@@ -102,7 +101,7 @@ def read(folder: Path, columns: list[str]) -> list[Row]:
     return rows
 
 
-def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 2) -> list[Row]:
+def make_missing_runs(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 2) -> list[Row]:
     """Make the missing runs in `folder`, `jobs` at a time, and add the rows of each to the CSV when it ends.
 
     Raises Refusal if the CSV belongs to another plan.
@@ -116,10 +115,10 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
 
     def rows_of(key: Key, settings: dict[str, Any]) -> list[Row]:
         place = folder / " ".join(str(x) for x in key if x != "")
-        make(place, settings, plan["exact"], paths)
+        make_run(place, settings, plan["exact"], paths)
         stamp = {"plan": folder.name, "commit": commit}
         head = dict(zip(("arm", "value", "seed"), key, strict=True))
-        return [head | row | stamp for row in read(place, [*BASE, *plan["columns"]])]
+        return [head | row | stamp for row in read_run(place, [*BASE, *plan["columns"]])]
 
     while todo := {key: x for key, x in wanted(plan, runs_of(rows)).items() if key not in runs_of(rows)}:
         with ThreadPoolExecutor(jobs) as pool:
@@ -133,9 +132,6 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
                 pool.shutdown(cancel_futures=True)  # runs that have begun end; the next start adds their rows
                 raise
     return rows
-
-
-# ------------------------------------------------------------------------------------------------- the command line
 
 
 def show(plan: dict, rows: list[Row], path: Path) -> None:
@@ -159,7 +155,7 @@ def main(argv: list[str]) -> None:
             plan = plan if what == "run" else small(plan)
             folder = folder_of(plan, given)
             out = EVIDENCE / f"{name}.csv" if what == "run" else folder / "try.csv"
-            show(plan, run(plan, given, folder, out, int(jobs)), out.with_suffix(".png"))
+            show(plan, make_missing_runs(plan, given, folder, out, int(jobs)), out.with_suffix(".png"))
         case _:
             print(__doc__)
             raise Refusal("use one of the three commands above")

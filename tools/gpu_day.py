@@ -1,4 +1,4 @@
-"""The parts of tools/gpu_day.sh that need Python.
+"""The commands of tools/gpu_day.sh that read the card, limit its memory, or read logs of runs.
 
 python -m tools.gpu_day versions                       the card and the versions, as Markdown
 python -m tools.gpu_day train_within GIB SETTINGS...   train.py, with at most GIB of the card for torch
@@ -7,10 +7,10 @@ python -m tools.gpu_day runs RUN...                    tokens, scores, seconds a
 
 from __future__ import annotations
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
 import platform
@@ -22,10 +22,9 @@ import torch
 
 import train
 from tools.markdown import table
-from trainer.count import GIB
 from trainer.exits import Refusal, explained
 from trainer.files import read_lines
-from trainer.peaks import largest
+from trainer.peaks import GIB, largest_peaks
 
 
 def versions() -> str:
@@ -50,41 +49,41 @@ def train_within(gib: float, settings: list[str]) -> None:
 
 
 def compare_runs(folders: list[Path]) -> str:
-    """Return a table with a row for each step of each run, and a line with the peaks of each run.
+    """Return two tables: a row for each step of each run, and a row for each phase with its peaks.
 
     Raises Refusal for a folder that is not a run.
     """
     metrics = ["reward", "response_tokens", "entropy", "engine_kl", "eval/pass@1"]
-    stages = ["roll_out", "score", "update", "evaluate"]
+    phases = ["roll_out", "score", "update", "evaluate"]
     rows, peaks = [], []
     for folder in folders:
         if not (folder / "timing.jsonl").is_file():
             raise Refusal(f"{folder} has no timing.jsonl: name the folder of a run")
         timing = read_lines(folder / "timing.jsonl")
         for step, spent in zip(read_lines(folder / "metrics.jsonl"), timing, strict=True):
-            numbers = [step.get(name, "") for name in metrics] + [spent.get(stage, "") for stage in stages]
+            numbers = [step.get(name, "") for name in metrics] + [spent.get(phase, "") for phase in phases]
             rows.append([folder.name, step["step"], *numbers])
         peaks += [
-            [folder.name, stage, *(taken.get(name, "") for name in ("process", "allocated", "reserved", "vllm"))]
-            for stage, taken in largest(timing).items()
+            [folder.name, phase, *(taken.get(name, "") for name in ("process", "allocated", "reserved", "vllm"))]
+            for phase, taken in largest_peaks(timing).items()
         ]
-    head = ["run", "step", *metrics, *(f"{stage}, s" for stage in stages)]
-    memory = table(["run", "stage", "process, GiB", "allocated", "reserved", "vLLM"], peaks)
+    head = ["run", "step", *metrics, *(f"{phase}, s" for phase in phases)]
+    memory = table(["run", "phase", "process, GiB", "allocated", "reserved", "vLLM"], peaks)
     return f"{table(head, rows)}\n\n{memory}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = parser.add_subparsers(dest="part", required=True)
-    parts.add_parser("versions")
-    part = parts.add_parser("train_within")
-    part.add_argument("gib", type=float)
-    part.add_argument("settings", nargs=argparse.REMAINDER)
-    parts.add_parser("runs").add_argument("folders", type=Path, nargs="+")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("versions")
+    within = commands.add_parser("train_within")
+    within.add_argument("gib", type=float)
+    within.add_argument("settings", nargs=argparse.REMAINDER)
+    commands.add_parser("runs").add_argument("folders", type=Path, nargs="+")
     args = parser.parse_args()
-    if args.part == "versions":
+    if args.command == "versions":
         print(versions())
-    elif args.part == "train_within":
+    elif args.command == "train_within":
         train_within(args.gib, args.settings)
     else:
         print(compare_runs(args.folders))

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What does this code do on my card? Every part ends alone, with a line "part, exit, seconds". A command of a part is
-# stopped after 590 seconds, and killed at 600 if it still runs. `peaks` has six commands, `smollm` three, other parts
-# have one.
+# What does this code do on my card? A task that fails does not stop the next one. Each command of a task prints its
+# output and then a line "task, exit, seconds". It is stopped after 590 seconds, and killed at 600 if it still runs.
+# `peaks` has six commands, `smollm` three, other tasks have one.
 #
-#     bash tools/gpu_day.sh OUT                      all parts
-#     bash tools/gpu_day.sh OUT model vllm           some parts; big, peaks and vllm need OUT/model, which model makes
+#     bash tools/gpu_day.sh OUT                      all tasks
+#     bash tools/gpu_day.sh OUT model vllm           some tasks; big, peaks and vllm need OUT/model, which model makes
 #     TINY=1 bash tools/gpu_day.sh OUT               tiny sizes, which run on a CPU
 #
 #     tests      the tests of the loss, the engine, the rounding, the policy, the loop, --offload and --lora_rank
@@ -16,15 +16,15 @@
 #     smollm     SmolLM2 for ten steps on both engines (pip install gguf; SMOLLM=FOLDER names its folder if you have one)
 #     two        a step of the default run with two processes, if there are two cards
 #
-# OUT/PART.log is the output of a part. OUT/summary.md has versions, card and results, for an issue.
-set -u
+# OUT/TASK.log has the output again. OUT/summary.md has versions, card and results, for an issue.
+set -uo pipefail
 out=$(realpath -m "${1:?name a folder for the results: bash tools/gpu_day.sh OUT}")
 smollm=$(realpath -m "${SMOLLM:-$out/smollm}")
 shift
 known="tests default model big peaks vllm smollm two"
-parts=${*:-$known}
-for part in $parts; do
-    [[ " $known " = *" $part "* ]] || { echo "there is no part $part: choose from ${known// /, }" >&2 && exit 2; }
+tasks=${*:-$known}
+for task in $tasks; do
+    [[ " $known " = *" $task "* ]] || { echo "there is no task $task: choose from ${known// /, }" >&2 && exit 2; }
 done
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
@@ -37,35 +37,35 @@ have_vllm=$(python -c "import importlib.util as util; print('yes' if util.find_s
 [ "$card_mib" ] || export ACCELERATE_USE_CPU=true # else two processes on a CPU do not find each other
 [ "$card_mib" ] || [ "$tiny" ] || { echo "no NVIDIA GPU here: TINY=1 runs tiny sizes on a CPU" && exit 2; }
 
-record() { # PART EXIT SECONDS: the line of a part, in place of its last one
-    touch "$out/parts.csv"
-    sed -i "/^$1, /d" "$out/parts.csv"
-    echo "$1, $2, $3" | tee -a "$out/parts.csv"
+record() { # TASK EXIT SECONDS: a line of the summary, in place of its line from an earlier call
+    touch "$out/tasks.csv"
+    sed -i "/^$1, /d" "$out/tasks.csv"
+    echo "$1, $2, $3" | tee -a "$out/tasks.csv"
 }
 
-run() { # PART COMMAND...
-    local part=$1 began=$SECONDS status
+run() { # TASK COMMAND...: shows the output as it comes, and keeps it in a log
+    local task=$1 began=$SECONDS status
     shift
-    echo "== $part: $*"
-    timeout -k 10 590 "$@" 2>&1 | tee "$out/$part.log" | tail -n 12
-    status=${PIPESTATUS[0]}
+    echo "== $task: $*"
+    timeout -k 10 590 "$@" 2>&1 | tee "$out/$task.log"
+    status=$? # of the command, because of pipefail
     [ "$status" = 124 ] && echo "stopped after 590 seconds"
     [ "$status" = 137 ] && echo "killed: after 600 seconds, or because the memory was full"
     [ "$status" = 0 ] || failed=1
-    record "$part" "$status" $((SECONDS - began))
+    record "$task" "$status" $((SECONDS - began))
 }
 
-skip() { # PART REASON
+skip() { # TASK REASON
     echo "== $1: skipped, $2"
     record "$1" "skipped: $2" 0
 }
 
-make_run() { # PART COMMAND... SETTINGS...: a run OUT/PART; it may be repeated. Its model and checkpoints may take 30 GB
-    local part=$1
+make_run() { # TASK COMMAND... SETTINGS...: a run OUT/TASK, anew. Deletes its model and checkpoints: they may take 30 GB
+    local task=$1
     shift
-    rm -rf "${out:?}/$part"
-    run "$part" "$@" --output_dir "$out" --name "$part"
-    rm -rf "${out:?}/$part/model" "${out:?}/$part/checkpoints"
+    rm -rf "${out:?}/$task"
+    run "$task" "$@" --output_dir "$out" --name "$task"
+    rm -rf "${out:?}/$task/model" "${out:?}/$task/checkpoints"
 }
 
 on_model=(--model "$out/model" --rewards "$out/model/rewards.py" --data "$out/model/train.jsonl"
@@ -77,8 +77,8 @@ if [ "$tiny" ]; then
     small=(--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 4 --eval_problems 16 --eval_samples 4)
 fi
 
-for part in $parts; do
-    case $part in
+for task in $tasks; do
+    case $task in
         tests)
             files=(tests/test_loss.py tests/test_rollout.py tests/test_engines_rounding.py tests/test_trainer_policy.py
                 tests/test_train.py tests/test_trainer_offload.py tests/test_trainer_adapters.py)
@@ -116,7 +116,7 @@ for part in $parts; do
             done ;;
         vllm)
             if [ ! "$have_vllm" ]; then skip vllm "vLLM is not installed"; continue; fi
-            run vllm python -m tools.vllm_seeds "$out/model" --size $size ;;
+            run vllm python -m tools.vllm_speed "$out/model" --size $size ;;
         smollm)
             settings=()
             if [ ! "$tiny" ]; then
@@ -136,8 +136,8 @@ done
 
 {
     python -m tools.gpu_day versions
-    printf '\n| part | exit | seconds |\n| --- | --- | --- |\n'
-    sed 's/^/| /; s/, \([^,]*\), \([0-9]*\)$/ | \1 | \2 |/' "$out/parts.csv"
+    printf '\n| task | exit | seconds |\n| --- | --- | --- |\n'
+    sed 's/^/| /; s/, \([^,]*\), \([0-9]*\)$/ | \1 | \2 |/' "$out/tasks.csv"
     runs=$(for name in default big peak24 peak40 peak80 smollm_torch smollm_vllm two; do
         [ -s "$out/$name/timing.jsonl" ] && echo "$out/$name"
     done)

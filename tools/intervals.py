@@ -1,4 +1,4 @@
-"""How far may a mean, or a difference of two means, be from the truth? 95% intervals of Student and Welch."""
+"""95% intervals of a mean (Student) and of the difference of two means (Welch)."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def welch(a, b) -> Welch:
     d = float(np.mean(a) - np.mean(b))
     if min(len(a), len(b)) < 2:
         return Welch(d, math.nan, math.nan, math.nan)
-    parts = [float(np.var(x, ddof=1)) / len(x) for x in (a, b)]
-    s = math.sqrt(sum(parts))
+    variances = [float(np.var(x, ddof=1)) / len(x) for x in (a, b)]  # of the two means
+    s = math.sqrt(sum(variances))
     if not s:
         return Welch(d, d, d, 0.0)
-    degrees = s**4 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (a, b), strict=True))
+    degrees = s**4 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, (a, b), strict=True))
     t, t_power = stats.t.ppf(0.975, degrees), stats.t.ppf(0.8, degrees)
     return Welch(d, float(d - t * s), float(d + t * s), float((t + t_power) * s))

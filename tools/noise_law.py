@@ -1,6 +1,7 @@
 """Which N has the least noise? The law of docs/which_n.md, and the estimate of its one unknown, V_w / V_b.
 
-tools/which_n.py, docs/n.html (in JavaScript) and lab/3_loop.py use it. It does not know the trainer.
+tools/which_n.py and lab/3_loop.py use it; docs/n.html has a copy in JavaScript, which a test compares. It does not
+know the trainer.
 
 N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
 estimate, not its mean. If a step rolls out B prompts N times each, the trace of its covariance is
@@ -44,8 +45,6 @@ import brorl
 FEW = 8  # V_b is not estimated from fewer informative prompts
 USUAL, SPREAD = 100.0, 5.0  # V_w / V_b before a measurement: log-normal, 95% from 4 to 2,500
 
-# ------------------------------------------------------------------------------------------------------------ the law
-
 
 def best_n(ratio: float, cost: float = 0.0) -> float:
     """N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b): the N with the least noise at equal cost B (c_p + N c_r).
@@ -65,25 +64,22 @@ def noise_at_equal_time(n, ratio, seconds):
     return (1 + ratio / (n - 1)) * seconds
 
 
-def kept_share(correct: Sequence[int], n: int, size: int) -> float:
-    """Estimate K_N for N = size from the number of correct rollouts among n, for each prompt.
+def kept_share(correct: Sequence[int], n: int, k: int) -> float:
+    """Estimate K_N for N = k from the number c_x of correct rollouts among n, for each prompt x.
 
-    Up to N = n the estimate is unbiased: 1 - C(c_x, N) / C(n, N) - C(n - c_x, N) / C(n, N). Beyond, the gain of
-    each doubling of N is a constant fraction of the gain before it, as for a Beta distribution of p.
+    Up to k = n the estimate is unbiased: 1 - C(c_x, k) / C(n, k) - C(n - c_x, k) / C(n, k). Beyond, the gain of
+    each doubling of k is a constant fraction of the gain before it, as for a Beta distribution of p.
     """
 
-    def unbiased(size: int) -> float:
+    def unbiased(k: int) -> float:
         pass_at = brorl.pass_at_k_estimate
-        return statistics.fmean(pass_at(n, c, size) + pass_at(n, n - c, size) - 1 for c in correct)
+        return statistics.fmean(pass_at(n, c, k) + pass_at(n, n - c, k) - 1 for c in correct)
 
-    if size <= n:
-        return unbiased(size)
+    if k <= n:
+        return unbiased(k)
     quarter, half, whole = (unbiased(n // x) for x in (4, 2, 1))
     r = min(max((whole - half) / max(half - quarter, 1e-9), 0.0), 0.95)
-    return min(1.0, whole + (whole - half) * r * (1 - r ** math.log2(size / n)) / (1 - r))
-
-
-# -------------------------------------------------------------------------------------------- the estimate of V_w / V_b
+    return min(1.0, whole + (whole - half) * r * (1 - r ** math.log2(k / n)) / (1 - r))
 
 
 class Ratio(NamedTuple):
@@ -97,18 +93,18 @@ class Ratio(NamedTuple):
     informative: int
 
 
-def ratio_of(gram: Tensor, sizes: list[int], dropped: list[int]) -> Ratio:
+def ratio_of(gram: Tensor, kept_n: list[int], dropped_n: list[int]) -> Ratio:
     """Estimate V_w / V_b from half-groups. A prompt weighs as much as its rollouts.
 
-    gram: (2M, 2M) inner products of the half-groups 2x and 2x + 1 of each informative prompt x. sizes, dropped: N of
-    each informative, of each other prompt. V_b and V_w are estimated without bias but for the term that the law omits.
+    gram: (2M, 2M) inner products of the half-groups 2x and 2x + 1 of each informative prompt x. kept_n,
+    dropped_n: N of each informative, of each other prompt. The only bias of V_b and V_w is the term that the law omits.
     The interval is that of V_b / V_w, by a jackknife over prompts, inverted. Each end is at most 1e9.
     """
-    prompts, m = len(sizes) + len(dropped), len(sizes)
+    prompts, m = len(kept_n) + len(dropped_n), len(kept_n)
     unknown = Ratio(USUAL / SPREAD**2, USUAL, USUAL * SPREAD**2, False, prompts, m)
     if m < FEW:
         return unknown
-    pairs, (w, rest) = gram.double().view(m, 2, m, 2), (torch.tensor(x).double() for x in (sizes, dropped))
+    pairs, (w, rest) = gram.double().view(m, 2, m, 2), (torch.tensor(x).double() for x in (kept_n, dropped_n))
     halves = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
     product, squares = halves[0, 1], (halves[0, 0] + halves[1, 1]) / 2  # E = |g_x|²; |h|²
     means = pairs.sum((1, 3)) / 4  # (M, M): the products of two prompts' means of both halves

@@ -8,10 +8,10 @@ invented ones for the rest of the vocabulary. A prompt is 256 random letters, an
 
 from __future__ import annotations
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
 import random
@@ -38,8 +38,8 @@ QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the
     "3B": qwen(2048, 11_008, 36, 16, 2, 151_936, True),
     "7B": qwen(3584, 18_944, 28, 28, 4, 152_064, False),
 }
-TINY_SHAPE = qwen(64, 128, 2, 2, 1, 2000, True)
-SHAPES = {"1.5B": QWEN["1.5B"], "tiny": TINY_SHAPE}
+SHAPES = {"1.5B": QWEN["1.5B"], "tiny": qwen(64, 128, 2, 2, 1, 2000, True)}  # of --size
+PROMPT_TOKENS = 256
 # Half of all responses are right, whatever the model: every step has informative prompts.
 REWARDS = """import zlib
 
@@ -52,8 +52,8 @@ KINDS = {"coin": coin}
 """
 
 
-def write_model(folder: Path, size: str, prompt_tokens: int = 256) -> None:
-    """Write random weights, a tokenizer, problems whose prompts are random letters, rewards.py."""
+def write_model(folder: Path, size: str) -> None:
+    """Write random weights, a tokenizer, problems with prompts of random letters, rewards.py. size: of SHAPES."""
     config = SHAPES[size]
     config.bos_token_id = config.eos_token_id = config.pad_token_id = 0
     torch.manual_seed(0)
@@ -67,21 +67,22 @@ def write_model(folder: Path, size: str, prompt_tokens: int = 256) -> None:
     Qwen2Tokenizer(vocab=vocabulary, merges=[], **special).save_pretrained(folder)
     rng = random.Random(0)
     for name, count in (("train", 512), ("test", 16)):
-        prompts = ["".join(rng.choices(string.ascii_lowercase, k=prompt_tokens)) for _ in range(count)]
+        prompts = ["".join(rng.choices(string.ascii_lowercase, k=PROMPT_TOKENS)) for _ in range(count)]
         rows = [{"prompt": prompt, "kind": "coin", "reference": ""} for prompt in prompts]
         write(folder / f"{name}.jsonl", json_lines(rows))
     (folder / "rewards.py").write_text(REWARDS)
     print(f"{folder}: {sum(p.numel() for p in model.parameters()) / 1e6:,.1f}M random weights")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="its files are written or replaced")
+def folder_and_size(description: str | None, folder_help: str | None = None) -> tuple[Path, str]:
+    """Parse the command line of this program or of vllm_speed: FOLDER and --size."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help=folder_help)
     parser.add_argument("--size", choices=SHAPES, default="1.5B")
     args = parser.parse_args()
-    write_model(args.folder, args.size)
+    return args.folder, args.size
 
 
 if __name__ == "__main__":
     with explained(code=2):
-        main()
+        write_model(*folder_and_size(__doc__, "its files are written or replaced"))

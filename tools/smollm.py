@@ -18,10 +18,10 @@ A problem asks for the largest of six numbers of three digits. Its prompt is a f
 solved problem as a user's and an assistant's turn, and the question.
 """
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
 import importlib.util
@@ -74,12 +74,12 @@ def write_folder(gguf: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
     tokenizer.model_max_length = 8192  # also lost in the file
-    read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    settings = read.config.to_dict()
+    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    settings = quantised.config.to_dict()
     del settings["quantization_config"], settings["_model_name_or_path"]
     settings["rms_norm_eps"] = 1e-5  # 9.99999975e-6 in the file
     model = LlamaForCausalLM(LlamaConfig(**settings))  # transformers does not save a quantised model
-    model.load_state_dict(read.state_dict())
+    model.load_state_dict(quantised.state_dict())
     model.tie_weights()
     model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=tokenizer.eos_token_id, pad_token_id=2)
     model.save_pretrained(folder)
@@ -103,8 +103,8 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
         {"prompt": [*example, {"role": "user", "content": question}], "kind": "math", "reference": answer}
         for question, answer in asked
     ]
-    for name, part in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
-        write(folder / f"{name}.jsonl", json_lines(part))
+    for name, problems in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
+        write(folder / f"{name}.jsonl", json_lines(problems))
 
 
 def make(folder: Path) -> None:
@@ -127,8 +127,8 @@ def main() -> None:
     folder = parser.parse_args().folder
     logging.disable_progress_bar()
     make(folder)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB; to train it on, largest.jsonl and largest_test.jsonl")
+    gigabytes = sum(file.stat().st_size for file in folder.iterdir()) / 1e9
+    print(f"{folder}: SmolLM2-135M-Instruct, {gigabytes:.2f} GB; to train it on, largest.jsonl and largest_test.jsonl")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def paired_t_test(a, b) -> PairedTTest:
     return PairedTTest(n, delta, error, t, float(one), float(two), delta - half, delta + half)
 
 
-def read(folder: Path, step: int | None) -> dict:
+def read_evaluation(folder: Path, step: int | None) -> dict:
     """Read the evaluation after `step` (None: the last) and the settings of its sampling. Raises Refusal."""
     for name in ("config.json", "eval.jsonl"):
         if not (folder / name).is_file():
@@ -69,8 +69,8 @@ def read(folder: Path, step: int | None) -> dict:
     return rows[step] | {"settings": {name: config[name] for name in SETTINGS}}
 
 
-def compare(a: dict, b: dict) -> PairedTTest:
-    """Test two evaluations from `read`. Raises Refusal if they do not pair."""
+def test_evaluations(a: dict, b: dict) -> PairedTTest:
+    """Test two evaluations from `read_evaluation`. Raises Refusal if they do not pair."""
     if a["problems"] != b["problems"]:
         raise Refusal("the runs were evaluated on different problems: a paired test needs the same --eval_data")
     if differs := [name for name in SETTINGS if a["settings"][name] != b["settings"][name]]:
@@ -88,8 +88,8 @@ def main() -> None:
     steps = args.step or [None]
     if len(steps) > 2:
         raise Refusal(f"--step takes one step, or one for each of the two runs, and not {len(steps)}")
-    a, b = read(args.a, steps[0]), read(args.b, steps[-1])
-    test = compare(a, b)
+    a, b = read_evaluation(args.a, steps[0]), read_evaluation(args.b, steps[-1])
+    test = test_evaluations(a, b)
     rows = [f"{name}: {folder}, step {x['step']:<8} pass@1 {np.mean(x['correct']) / x['k']:.4f}"
             for name, folder, x in (("A", args.a, a), ("B", args.b, b))]  # fmt: skip
     print(f"""\

@@ -4,33 +4,33 @@
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
 
-All settings of train.py work too, except another --objective. The program makes steps of train.py with N = 8, 32, 128
-and 512 at a learning rate of 0, so no weight changes, and measures
+All settings of train.py work too, except another --objective, --eval_only, --resume and FSDP2. The program makes steps
+of train.py with N = 8, 32, 128 and 512 at a learning rate of 0, so no weight changes, and measures
 
-    seconds     t(N) = roll_out / drawn prompts + K_N (score + update) / kept prompts; between two N on a line.
-                Where B prompts take too long, the step has fewer, and where one does, that N is left out.
+    seconds     t(N) = roll_out / drawn prompts + K_N (score + update) / kept prompts, interpolated between two N.
+                If B prompts take too long, the step has fewer. If one prompt does, this N is left out.
     K_N         the share of informative prompts, from all groups of at least N rollouts
-    V_w, V_b    the variance of the gradient within and between prompts, from the rollouts of these steps
+    V_w, V_b    the variance of the gradient within and between prompts, by tools/half_groups.py from these rollouts
 
 The mean gradient of all steps that fit into the same time has the noise (V_b + V_w / (N - 1)) t(N). tools/noise_law.py
 derives it, and estimates V_w / V_b from half-groups. All this holds before whitening and clipping, for the policy as
-it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_w / V_b is the smallest is
-advised.
+it is: V_w / V_b may fall while it learns. The program advises the N with the smallest worst case over the 95% interval
+of V_w / V_b.
 """
 
 from __future__ import annotations
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
 import json
 import math
 import sys
 import time
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from typing import Any, NamedTuple
@@ -43,26 +43,24 @@ from torch import Tensor
 from tqdm import tqdm
 
 import train
+from tools.half_groups import Gradients
 from tools.noise_law import FEW, Ratio, kept_share, noise_at_equal_time, ratio_of
 from trainer.adapters import trainable
 from trainer.command_line import read_settings
+from trainer.console import short
 from trainer.exits import Refusal, explained
 from trainer.files import write
 from trainer.launch import fsdp_requested, start_accelerator
-from trainer.metrics import Sums
-from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
-from trainer.progress import seed_of
-from trainer.report import short
 from trainer.settings import TINY, Config
 from trainer.start import Setup, set_up
+from trainer.sums import Sums
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
-SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table
+TABLE = (8, 16, 32, 64, 128, 256, 512)  # N of the table
 REPEATS = 3  # steps of each N, the first of which is not timed. A third is made if a step takes under 1/20 of the time
 STEPS_SHARE = 0.6  # of the time for steps; the rest is for gradients
 LEAST_ROLLOUTS = 16  # rollouts of a group whose gradients are taken
-MOST_COORDINATES = 2**17  # coordinates of the gradient
 
 
 class Step(NamedTuple):
@@ -139,86 +137,39 @@ def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup
     return max(gather_object([min(spent)]))
 
 
-# ---------------------------------------------------------------------------------------------------- V_w and V_b
-
-
-class Gradients:
-    """Gradients of half-groups, over the rollouts of all processes."""
-
-    def __init__(self, config: Config, accelerator: Accelerator, setup: Setup):
-        self.config, self.accelerator, self.policy, self.wrapped = config, accelerator, setup.policy, setup.wrapped
-        self.every = max(1.0, sum(p.numel() for p in trainable(setup.policy)) / MOST_COORDINATES)
-
-    def halves(self, step: Step, p: int) -> Tensor:
-        """h_0 and h_1 of a prompt of the step, (2, coordinates): of its even and of its odd rollouts."""
-        n, reward = step.n // 2, step.outcomes.reward[p]
-        both = torch.stack([reward[: 2 * n : 2], reward[1 : 2 * n : 2]])  # (2, n)
-        weight = ((both - both.mean(-1, keepdim=True)) / (n - 1)).tolist()
-        group = [r for r in step.rollouts if r.prompt_index == p and r.number < 2 * n]
-        for r in group:
-            r.advantage = weight[r.number % 2][r.number // 2]
-        return torch.stack([self.gradient([r for r in group if r.number % 2 == half]) for half in (0, 1)])
-
-    def gradient(self, rollouts: list[Rollout]) -> Tensor:
-        """Compute Σ_i A_i ∇log π(y_i) over a half-group on all processes. rollouts: of this process."""
-        self.wrapped.train(self.config.gradient_checkpointing)
-        budget = self.config.max_tokens_per_micro_batch
-        some = micro_batches(rollouts, budget, self.policy.share_prompts, self.accelerator)
-        for i, micro_batch in enumerate(some):
-            with nullcontext() if i + 1 == len(some) else self.accelerator.no_sync(self.wrapped):
-                logp, _ = log_probs(self.wrapped, micro_batch, self.config.temperature, self.accelerator)
-                loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
-                # The ranks' gradients are averaged, and we want their sum
-                (loss * self.accelerator.num_processes).backward()
-        slopes = [self.coordinates(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
-        self.wrapped.zero_grad()
-        return torch.cat(slopes).cpu()
-
-    def coordinates(self, number: int, gradient: Tensor) -> Tensor:
-        """Draw coordinates of the gradient of weight `number`, scaled so that inner products stay unbiased."""
-        slope = gradient.flatten().float()
-        size, count = len(slope), math.ceil(len(slope) / self.every)
-        if count == size:
-            return slope
-        generator = torch.Generator().manual_seed(seed_of("coordinates", number))
-        return slope[torch.randint(size, (count,), generator=generator).to(slope.device)] * math.sqrt(size / count)
-
-
 def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, setup: Setup, ends: float) -> Ratio:
     """Take the gradients of the steps' prompts in turn, one of each step, until the time is over."""
     gradients, halves = Gradients(config, accelerator, setup), list[Tensor]()
-    sizes, dropped = list[int](), list[int]()
+    kept_n, dropped_n = list[int](), list[int]()
     large = [step for step in steps if step.n >= LEAST_ROLLOUTS]
     most = max((len(x.kept) for x in large), default=0)
     turns = [(x, p) for p in range(most) for x in large if p < len(x.kept)]
     for step, p in tqdm(turns, desc="gradients", unit="prompt", leave=False, disable=None):
-        if setup.run.clock.seconds_of_slowest() > ends and len(sizes) >= FEW:
+        if setup.run.clock.seconds_of_slowest() > ends and len(kept_n) >= FEW:
             break
         if step.kept[p]:
-            halves.append(gradients.halves(step, p))
-        (sizes if step.kept[p] else dropped).append(step.n)
+            group = [r for r in step.rollouts if r.prompt_index == p]
+            halves.append(gradients.halves(group, step.outcomes.reward[p]))
+        (kept_n if step.kept[p] else dropped_n).append(step.n)
     h = torch.cat(halves).double() if halves else torch.zeros(0, 1)
-    return ratio_of(h @ h.T, sizes, dropped)
-
-
-# -------------------------------------------------------------------------------------------------------- the answer
+    return ratio_of(h @ h.T, kept_n, dropped_n)
 
 
 def mean_kept_share(steps: list[Step], n: int) -> float:
-    """K_N, without bias, from all prompts with at least n rollouts."""
+    """Estimate K_N without bias, from all prompts with at least n rollouts."""
     large = [step for step in steps if step.n >= n]
     shares = [kept_share([correct], x.n, n) for x in large for correct in x.outcomes.correct.sum(-1).tolist()]
     return float(np.mean(shares))
 
 
 def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
-    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_w / V_b may be."""
+    """Return the table of N, and the N whose noise in the same time has the smallest worst case over V_w / V_b."""
     measured = sorted({x.n for x in steps if not math.isnan(x.kept_s)})
     if not measured:
         raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
     if len(measured) == 1:
         raise Refusal(f"the time was over after N = {measured[0]}: a longer --max_minutes can compare it with others")
-    table = {n: {"informative": mean_kept_share(steps, n)} for n in SIZES if measured[0] <= n <= measured[-1]}
+    table = {n: {"informative": mean_kept_share(steps, n)} for n in TABLE if measured[0] <= n <= measured[-1]}
     for name in ("drawn_s", "kept_s"):
         means = [np.nanmean([getattr(x, name) for x in steps if x.n == n]) for n in measured]
         for n, row in table.items():
@@ -242,36 +193,37 @@ def two_digits(x: float) -> str:
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
-def in_words(found: dict[str, Any], config: Config) -> str:
-    """Write the report, from the numbers of which_n.json."""
-    b, ratio, best = config.prompts_per_step, found["V_w / V_b"], found["best"]
-    low, middle, high = ratio["low"], ratio["middle"], ratio["high"]
-    heads = ["N", "informative", "seconds", "measured", *(f"at {two_digits(min(x, 1e5))}" for x in (high, middle, low))]
-    lines = ["".join(f"{x:>12}" for x in heads)]
+def table_in_words(found: dict[str, Any]) -> str:
+    """Write the table of which_n.json, and which N it lacks."""
+    ratio = found["V_w / V_b"]
+    ends = (f"at {two_digits(min(ratio[name], 1e5))}" for name in ("high", "middle", "low"))
+    lines = ["".join(f"{x:>12}" for x in ["N", "informative", "seconds", "measured", *ends])]
     for n, row in found["table"].items():
         cells = [n, f"{row['informative']:.0%}", two_digits(row["seconds"]), f"{row['measured_with'] or ''}"]
         lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
     if found["left_out"]:
-        sizes = ", ".join(map(str, found["left_out"]))
-        lines.append(f"Not measured, for lack of time or of informative prompts: N = {sizes}.")
+        left_out = ", ".join(map(str, found["left_out"]))
+        lines.append(f"Not measured, for lack of time or of informative prompts: N = {left_out}.")
         lines.append(f"So no N above {max(found['table'])} can be advised.")
-    upper_end = two_digits(high) if high < 1e6 else "any"
+    return "\n".join(lines)
+
+
+def in_words(found: dict[str, Any], b: int) -> str:
+    """Write the report, from the numbers of which_n.json."""
+    ratio, best, table = found["V_w / V_b"], found["best"], found["table"]
+    upper_end = two_digits(ratio["high"]) if ratio["high"] < 1e6 else "any"
     unmeasured = "" if ratio["measured"] else " (assumed: too few informative prompts)"
-    near = [n for n, row in found["table"].items() if max(row["noise"]) <= 1.2]
-    close = (
-        f"Within 20% of the least: N = {', '.join(map(str, near))}."
-        if near
-        else (
-            f"Its noise is up to {max(found['table'][best]['noise']):.1f} times the least: V_w / V_b is hardly known."
-        )
-    )
+    if near := [n for n, row in table.items() if max(row["noise"]) <= 1.2]:
+        close = f"Within 20% of the least: N = {', '.join(map(str, near))}."
+    else:
+        close = f"Its noise is up to {max(table[best]['noise']):.1f} times the least: V_w / V_b is hardly known."
     return f"""
 {found["model"]}: {ratio["prompts"]} prompts, {ratio["informative"]} informative, {found["minutes"]:.1f} minutes
-V_w / V_b = {two_digits(min(middle, 1e5))}, 95%: {two_digits(low)} to {upper_end}{unmeasured}
+V_w / V_b = {two_digits(min(ratio["middle"], 1e5))}, 95%: {two_digits(ratio["low"])} to {upper_end}{unmeasured}
 
 Seconds of a step that keeps B = {b}, how many kept prompts a step of this N
 was measured with, and noise in equal time over the least, for three V_w / V_b
-{chr(10).join(lines)}
+{table_in_words(found)}
 
 N = {best} has the smallest worst case. {close}
   --rollouts_per_prompt {best} --prompts_per_step {b}
@@ -288,7 +240,7 @@ def measure_and_write(config: Config, accelerator: Accelerator, setup: Setup, mi
     found = {"model": short(config.model), "minutes": setup.run.clock.seconds_of_slowest() / 60}
     found |= answer(steps, ratio, config.prompts_per_step)
     if accelerator.is_main_process:
-        print(in_words(found, config))
+        print(in_words(found, config.prompts_per_step))
         write(setup.run.folder / "which_n.json", json.dumps(found, indent=2) + "\n")
         print(f"\nwrote {setup.run.folder}/: which_n.json, samples.jsonl")
     return found

@@ -6,7 +6,9 @@
     W, b    (out, in)    float32, or bfloat16  weights of the model; with --precision bfloat16 they are bfloat16 numbers
     A       (R, in)      float32               trained; at the start uniform in ±1/√in
     B       (out, R)     float32               trained; 0 at the start: a new policy is the model itself, exactly
-    α / R                                      32 over --lora_rank
+    α / R                                      ALPHA over --lora_rank
+
+The letters are those of the paper on LoRA: here A is no advantage, B no number of prompts, R no response length.
 
 In float32 the trainer and the torch engine compute x Wᵀ + b + (α / R) (x Aᵀ) Bᵀ.
 
@@ -33,6 +35,8 @@ from torch.nn.functional import linear
 from engines.rounding import dithered
 from trainer.exits import Refusal
 
+ALPHA = 32.0  # α
+
 
 class Adapted(torch.nn.Module):
     """A linear layer with an adapter. W and b keep their names, so the weights of the model keep theirs.
@@ -57,7 +61,7 @@ class Adapted(torch.nn.Module):
         if self.engine_weight is not None:
             return linear(x, self.engine_weight, self.bias)
         if self.weight.dtype == torch.bfloat16:
-            return Rounded.apply(x, self.weight, self.bias, self.A, self.B, self.scale, self.name)
+            return MergedProduct.apply(x, self.weight, self.bias, self.A, self.B, self.scale, self.name)
         return linear(x, self.weight, self.bias) + self.scale * linear(linear(x, self.A), self.B)
 
     @torch.no_grad()
@@ -73,7 +77,7 @@ def sum_of(w: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
         return torch.addmm(w.float(), b, a, alpha=scale)
 
 
-class Rounded(torch.autograd.Function):
+class MergedProduct(torch.autograd.Function):
     """y = x dithered(W')ᵀ + b in bfloat16. With G = ∂L/∂y, (T, out), x as (T, in) and s = α / R:
 
         ∂L/∂x = G dithered(W')      ∂L/∂A = s (G B)ᵀ x      ∂L/∂B = s Gᵀ (x Aᵀ)
@@ -120,7 +124,7 @@ def add_adapters(model: torch.nn.Module, rank: int, alpha: float, dtype: torch.d
         model.set_submodule(name, Adapted(layer, f"{name}.weight", rank, alpha, generator))
 
 
-def shared_copy(policy: torch.nn.Module):
+def copy_sharing_frozen(policy: torch.nn.Module):
     """A copy of the policy that shares its frozen parameters. Without adapters nothing is frozen, and all is copied."""
     return copy.deepcopy(policy, {id(p): p for p in policy.parameters() if not p.requires_grad})
 

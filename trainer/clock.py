@@ -1,4 +1,8 @@
-"""The clock of a run: seconds and peak memory of each stage, for timing.jsonl and the console."""
+"""The clock of a run: seconds and peak memory of each phase, for timing.jsonl and the console.
+
+Phases of a step: roll_out (stages 1 to 4 of train.py), score (5 and 6), update (7) and evaluate (9) are timed. An
+out-of-memory error also names sync (8), log and checkpoint (9), and before the first step start.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +15,49 @@ from accelerate.utils import gather_object
 from trainer.peaks import Peak, peak, restart_peak
 from trainer.settings import Config
 
-# The stage after another; after the others comes "log". An out-of-memory error names "sync", though no lap ends it.
+# The phase after another; after the others comes "log". An out-of-memory error names "sync", though no lap ends it.
 AFTER = {"roll_out": "score", "score": "update", "update": "sync"}
 
 
 class Clock:
-    """Seconds and memory of the stage and the step that are going on, and of the run. It starts when it is made."""
+    """Seconds and memory of the phase and the step that are going on, and of the run. It starts when it is made."""
 
     def __init__(self, accelerator: Accelerator):
         self.accelerator = accelerator
-        self.run_began = self.first_step_began = self.step_began = self.stage_began = time.perf_counter()
-        self.processor_began = time.process_time()  # at the beginning of the stage
-        self.step, self.stage = 0, "start"  # that are going on
+        self.run_began = self.first_step_began = self.step_began = self.phase_began = time.perf_counter()
+        self.processor_began = time.process_time()  # at the beginning of the phase
+        self.step, self.phase = 0, "start"  # that are going on
         self.steps = 0  # of this process
-        self.laps = dict[str, float]()  # stage of this step -> seconds
-        self.peaks = dict[str, Peak]()  # stage of this step -> memory
+        self.laps = dict[str, float]()  # seconds of this step: phases, their parts, and `processor`
+        self.peaks = dict[str, Peak]()  # phase of this step -> memory
 
     def begin_step(self, step: int) -> None:
         self.step, self.steps, self.laps, self.peaks = step, self.steps + 1, {}, {}
         self.begin("roll_out")
-        self.step_began = self.stage_began
+        self.step_began = self.phase_began
         if self.steps == 1:
             self.first_step_began = self.step_began
 
-    def begin(self, stage: str) -> None:
-        """Begin the seconds and the peak memory of a stage."""
-        self.stage, self.stage_began, self.processor_began = stage, time.perf_counter(), time.process_time()
+    def begin(self, phase: str) -> None:
+        """Begin the seconds and the peak memory of a phase."""
+        self.phase, self.phase_began, self.processor_began = phase, time.perf_counter(), time.process_time()
         restart_peak(self.accelerator.device)
 
-    def lap(self, stage: str, parts: Mapping[str, float] | None = None) -> None:
-        """End a stage: note its seconds and its peak memory, and this process's processor seconds. Begin the next.
+    def lap(self, phase: str, parts: Mapping[str, float] | None = None) -> None:
+        """End a phase: note its seconds and its peak memory, and this process's processor seconds. Begin the next.
 
-        parts: seconds of parts of the stage, for timing.jsonl too.
+        parts: seconds of parts of the phase, for timing.jsonl too.
         """
         now, processor = time.perf_counter(), time.process_time()
-        self.laps[stage] = now - self.stage_began
-        self.note_peak(stage)
-        if stage != "evaluate":
+        self.laps[phase] = now - self.phase_began
+        self.note_peak(phase)
+        if phase != "evaluate":
             self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_began
         self.laps |= parts or {}
-        self.begin(AFTER.get(stage, "log"))
+        self.begin(AFTER.get(phase, "log"))
 
-    def note_peak(self, stage: str) -> None:
-        self.peaks[stage] = peak(self.accelerator.device)
+    def note_peak(self, phase: str) -> None:
+        self.peaks[phase] = peak(self.accelerator.device)
 
     def resume(self, seconds: float) -> None:
         """Count the seconds of the run before a --resume too."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-import trainer
 from sandbox.messages import printable
+from trainer.process import stop
 from verify import JudgeFailed, NotAReward
 
 
@@ -39,7 +39,7 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
 
     code: exit code of a refusal: 2 before a run has begun, 1 later. Ctrl-C ends with 130, any other exception with 1.
     """
-    if signal.getsignal(signal.SIGINT) is trainer.stop:
+    if signal.getsignal(signal.SIGINT) is stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

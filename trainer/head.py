@@ -37,11 +37,11 @@ class ChunkedLogprobs(torch.autograd.Function):
         lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
         for rows, z in logits(hidden, rounded(weight, dtype, name), bias, temperature, chunk):
             target = z.gather(-1, targets[rows, None]).squeeze(-1)
-            peak = z.amax(-1, keepdim=True)
-            z -= peak
+            largest = z.amax(-1, keepdim=True)
+            z -= largest
             e = z.exp()
             total = e.sum(-1)
-            lse[rows] = total.log() + peak.squeeze(-1)
+            lse[rows] = total.log() + largest.squeeze(-1)
             logp[rows] = target - lse[rows]
             entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
             del e  # before the next chunk makes its own
@@ -82,8 +82,8 @@ def rounded(weight: Tensor, dtype: torch.dtype, name: str | None) -> Tensor:
 
 def logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
     """Logits / temperature in float32 or wider, `chunk` rows at a time. The caller may overwrite them."""
-    for start in range(0, len(hidden), chunk):
-        rows = slice(start, min(start + chunk, len(hidden)))
+    for first in range(0, len(hidden), chunk):
+        rows = slice(first, min(first + chunk, len(hidden)))
         h = hidden[rows].to(weight.dtype)
         if weight.dtype == wide(weight):
             z = h @ weight.T

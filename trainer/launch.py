@@ -59,11 +59,6 @@ def choose_precision(config: Config) -> str:
     return config.precision or ("bfloat16" if asked == "bf16" or native else "float32")
 
 
-def precision_of(accelerator: Accelerator) -> str:
-    """The precision of forward passes: "bfloat16" or "float32"."""
-    return "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
-
-
 def fsdp_requested() -> bool:
     """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")

@@ -50,6 +50,8 @@ def objectives_of(path: Path) -> dict[str, L.Objective]:
         return L.OBJECTIVES
     try:
         return runpy.run_path(str(path)).get("OBJECTIVES", {})
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
     except OSError:
         raise
     except Exception as mistake:

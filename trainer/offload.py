@@ -33,7 +33,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             for group in groups:
                 for p in [p for p in group["params"] if p.grad is not None]:
                     host = self.state[p]
-                    self.state[p] = {name: visitor(x, p) for name, x in host.items()}
+                    self.state[p] = {name: copy_to_device(x, p) for name, x in host.items()}
                     self.param_groups = [group | {"params": [p]}]
                     super().step()
                     for name, x in host.items():
@@ -43,7 +43,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             self.param_groups = groups
 
 
-def visitor(x: Tensor, p: Tensor) -> Tensor:
+def copy_to_device(x: Tensor, p: Tensor) -> Tensor:
     """Copy a moment to the parameter's device. The count of steps stays on the CPU, where AdamW has it too."""
     return x.to(p.device if x.dim() else "cpu", non_blocking=True, copy=True)
 

@@ -1,4 +1,4 @@
-"""The peak memory of each stage, for timing.jsonl, and the sentence about it at the end of a run."""
+"""The peak memory of each phase, for timing.jsonl, and the sentence about it at the end of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from engines.memory import vllm_bytes
-from trainer.count import GIB
 
+GIB = 2**30
 Peak = dict[str, float]  # name -> GiB
 
 
@@ -46,24 +46,24 @@ def process_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def largest(timing: list[dict[str, Any]]) -> dict[str, Peak]:
-    """Return the largest peak of each stage over rows of timing.jsonl."""
+def largest_peaks(timing: list[dict[str, Any]]) -> dict[str, Peak]:
+    """Return the largest peak of each phase over rows of timing.jsonl."""
     found: dict[str, Peak] = {}
-    for stage, taken in (item for row in timing for item in row.get("peak_gib", {}).items()):
-        found[stage] = {name: max(x, found.get(stage, {}).get(name, 0.0)) for name, x in taken.items()}
+    for phase, taken in (item for row in timing for item in row.get("peak_gib", {}).items()):
+        found[phase] = {name: max(x, found.get(phase, {}).get(name, 0.0)) for name, x in taken.items()}
     return found
 
 
-def summary(timing: list[dict[str, Any]]) -> str:
+def peak_summary(timing: list[dict[str, Any]]) -> str:
     """Return the sentence at the end of a run about the peaks in rows of timing.jsonl; "" for rows of older code."""
-    found = [(row["step"], stage, x) for row in timing for stage, x in row.get("peak_gib", {}).items()]
+    found = [(row["step"], phase, x) for row in timing for phase, x in row.get("peak_gib", {}).items()]
     if not found:
         return ""
     if all("process" in taken for _, _, taken in found):
-        step, stage, most = max(found, key=lambda x: x[2]["process"])  # the first of equal ones
-        return f"peak memory of the process: {most['process']:.2f} GiB, first reached in stage {stage} of step {step}"
-    peaks = largest(timing)
-    stages = ", ".join(f"{stage} {x['allocated']:.2f} ({x['reserved']:.2f})" for stage, x in peaks.items())
+        step, phase, most = max(found, key=lambda x: x[2]["process"])  # the first of equal ones
+        return f"peak memory of the process: {most['process']:.2f} GiB, first reached in phase {phase} of step {step}"
+    peaks = largest_peaks(timing)
+    phases = ", ".join(f"{phase} {x['allocated']:.2f} ({x['reserved']:.2f})" for phase, x in peaks.items())
     held = max(taken.get("vllm", 0.0) for taken in peaks.values())
     vllm = f"; vLLM's weights and cache {held:.2f} more, off the card in score and update" if held else ""
-    return f"peak memory of the card, GiB allocated (reserved) by torch: {stages}{vllm}"
+    return f"peak memory of the card, GiB allocated (reserved) by torch: {phases}{vllm}"

@@ -29,7 +29,7 @@ def panels(rows: int, columns: int, title: str, size: tuple[float, float] = (5.2
     return figure, axes
 
 
-def finish(axis: Axes, title: str, x: str = "samples generated") -> None:
+def label_axis(axis: Axes, title: str, x: str = "samples generated") -> None:
     """Give an axis its title, and the name and unit of x. Counts of samples are written 200k or 1M."""
     axis.set(title=title, xlabel=x)
     if x.startswith("samples"):

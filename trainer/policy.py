@@ -40,7 +40,7 @@ class Policy(torch.nn.Module):
         self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor, response_lengths: Tensor,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """log π and the entropy of every token of the distinct responses, (K,) each; shapes: this file's head."""
+        """log π and the entropy of every token of the distinct responses, (K,) each; shapes: the table above."""
         inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (D, R)
         at = inside.flatten().nonzero().squeeze(-1)  # (K,) places of the tokens; the only wait for the device here
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows

@@ -15,38 +15,37 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from trainer.exits import Refusal, refusing
-from trainer.text import turn_end
 
 
-def is_missing_folder(model: str) -> bool:
+def is_missing_folder(path: str) -> bool:
     """Return True if this is the path of a folder that is not there, and no name of the hub."""
-    return not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1)
+    return not os.path.isdir(path) and (path.startswith((".", "/", "~")) or path.count("/") > 1)
 
 
-def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
+def load_tokenizer(path: str) -> tuple[PreTrainedTokenizerBase, Any]:
     """A model's tokenizer and its text config, without its weights. Raises Refusal."""
     # Without a network the hub writes two lines for each of its retries.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    if os.path.isfile(os.path.join(model, "metrics.jsonl")):
-        raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
-    if is_missing_folder(model):
-        raise Refusal(f"--model {model}: there is no such folder")
+    if os.path.isfile(os.path.join(path, "metrics.jsonl")):
+        raise Refusal(f"--model {path} is a run: its policy is {os.path.join(path, 'model')}")
+    if is_missing_folder(path):
+        raise Refusal(f"--model {path}: there is no such folder")
     try:
-        check_counts(model, PreTrainedConfig.get_config_dict(model)[0])
-        model_config = AutoConfig.from_pretrained(model)
-        refuse_code_of_the_hub(model, model_config)
+        check_counts(path, PreTrainedConfig.get_config_dict(path)[0])
+        model_config = AutoConfig.from_pretrained(path)
+        refuse_code_of_the_hub(path, model_config)
         text_config = model_config.get_text_config()
         if not isinstance(text_config.vocab_size, int):
             raise ValueError(f"its vocab_size is {text_config.vocab_size!r}")
-        return AutoTokenizer.from_pretrained(model), text_config
+        return AutoTokenizer.from_pretrained(path), text_config
     except Refusal:
         raise
     except Exception as failure:  # malformed files raise exceptions of any kind
         said = str(failure).strip()
         if isinstance(failure, ValueError | OSError) and said:
-            raise Refusal(f"--model {model} cannot be loaded: {said.splitlines()[0]}") from failure
+            raise Refusal(f"--model {path} cannot be loaded: {said.splitlines()[0]}") from failure
         said = f"{type(failure).__name__}: {' '.join(said.split())}"
-        raise Refusal(f"--model {model} cannot be loaded, repair its config and tokenizer ({said:.200})") from failure
+        raise Refusal(f"--model {path} cannot be loaded, repair its config and tokenizer ({said:.200})") from failure
 
 
 # The lists and modules of a model are made one by one: 10⁷ layers, which a config can ask for in a line, take hours.
@@ -54,83 +53,62 @@ MOST_LAYERS, MOST_EXPERTS = 2_000, 100_000
 _LAYERS = re.compile(r"(?:layers?|blocks|depth)$")
 
 
-def check_counts(model: str, part: Any, name: str = "") -> None:
+def check_counts(path: str, part: Any, name: str = "") -> None:
     """Raise Refusal for a config that asks for too many layers or experts, before transformers reads it."""
     if isinstance(part, dict | list):
         for key, value in part.items() if isinstance(part, dict) else enumerate(part):
-            check_counts(model, value, str(key))
+            check_counts(path, value, str(key))
         return
     most = MOST_EXPERTS if name.endswith("experts") else MOST_LAYERS if _LAYERS.search(name) else None
     if most and isinstance(part, int | float) and part > most:
-        raise Refusal(f"--model {model}: its config.json asks for {name} {part:,}, and {most:,} is the most here")
+        raise Refusal(f"--model {path}: its config.json asks for {name} {part:,}, and {most:,} is the most here")
 
 
-def refuse_code_of_the_hub(model: str, part: Any) -> None:
+def refuse_code_of_the_hub(path: str, part: Any) -> None:
     """Raise Refusal for an attention of the form OWNER/NAME: transformers would load this code from the hub."""
     for name in ("_attn_implementation", "_experts_implementation"):
         if "/" in str(value := getattr(part, name, None)):
             raise Refusal(
-                f"--model {model}: {name} {value!r} in its config.json is code of the hub: remove it from the file"
+                f"--model {path}: {name} {value!r} in its config.json is code of the hub: remove it from the file"
             )
     for name in getattr(part, "sub_configs", {}):
-        refuse_code_of_the_hub(model, getattr(part, name, None))
+        refuse_code_of_the_hub(path, getattr(part, name, None))
 
 
-def load_model(model: str, without_weights: bool = False):
+def load_model(path: str, without_weights: bool = False):
     """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal.
 
     transformers gives random values to a weight that the files do not have, and leaves out weights that the model does
     not have: both are refused. A head that is tied to the embedding is not missing.
     """
-    if os.path.isfile(os.path.join(model, "adapter_config.json")):
-        raise Refusal(f"--model {model} has adapters only: merge them into their model first (peft: merge_and_unload)")
+    if os.path.isfile(os.path.join(path, "adapter_config.json")):
+        raise Refusal(f"--model {path} has adapters only: merge them into their model first (peft: merge_and_unload)")
     device_map = "meta" if without_weights else None
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
+            path, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except ImportError as missing:
-        raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
+        raise Refusal(f"--model {path} needs a package: {missing!s:.200}") from missing
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
         raise Refusal(
-            f"--model {model}: its weights or its config.json cannot be read, copy them again ({failure!r:.200})"
+            f"--model {path}: its weights or its config.json cannot be read, copy them again ({failure!r:.200})"
         ) from failure
     found, keys = loaded
     wrong = {
         "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
         "have in another shape": [name for name, *_ in keys["mismatched_keys"]],
     }  # fmt: skip
-    faults = [f"{what} {some(names)}" for what, names in wrong.items() if names]
+    faults = [f"{what} {first_names(names)}" for what, names in wrong.items() if names]
     if faults and not without_weights:
-        raise Refusal(f"--model {model}: its files {'; they '.join(faults)}: copy a complete {type(found).__name__}")
+        raise Refusal(f"--model {path}: its files {'; they '.join(faults)}: copy a complete {type(found).__name__}")
     return found
 
 
-def some(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str]) -> str:
     """The first names of many."""
     names = sorted(names)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more weights" if len(names) > 3 else "")
-
-
-def stop_tokens(tokenizer, model) -> tuple[int, ...]:
-    """The tokens that end a response: EOS of the tokenizer and of the generation config, and the end of a chat's turn.
-
-    Raises Refusal for a token outside of the model's vocabulary.
-    """
-    eos = model.generation_config.eos_token_id
-    several = eos if isinstance(eos, list) else [eos]
-    if not all(isinstance(token, int | None) for token in several):
-        raise Refusal(
-            f"--model: eos_token_id in generation_config.json is a number or a list of them, not {eos!r:.100}"
-        )
-    tokens = {tokenizer.eos_token_id, *several, turn_end(tokenizer)} - {None}
-    vocabulary = model.config.get_text_config().vocab_size
-    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
-        raise Refusal(
-            f"--model: the EOS token {outside[0]} is outside of the model's vocabulary of {vocabulary:,} tokens: "
-            "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
-        )
-    return tuple(sorted(tokens))
 
 
 def try_to_save(model, tokenizer) -> str:

@@ -33,7 +33,7 @@ def load_problems(path: str | Path) -> list[Problem]:
                 problems.append(Problem(**record))
                 line_numbers.append(line_number)
         except (ValueError, RecursionError) as error:
-            form = "Write one JSON object a line, in UTF-8, and every backslash twice"
+            form = "Write every backslash twice" if "escape" in str(error) else "Write one JSON object a line, in UTF-8"
             raise ValueError(f"{path}, line {line_number}: {error}. {form}") from None
     if not problems:
         raise ValueError(f"{path} has no problem: write one JSON object a line")
@@ -64,14 +64,14 @@ def broken_problems(problems: list[Problem]) -> dict[int, str]:
                 jobs[key] = value
             else:
                 verdicts[key] = verdict_of(value)
-    verdicts |= run_jobs(within_walls(jobs), workers=None, timeout_s=60.0, allow_weak_sandbox=False)
+    verdicts |= run_jobs(jobs_that_may_run(jobs), workers=None, timeout_s=60.0, allow_weak_sandbox=False)
     for (_, position, solution), verdict in verdicts.items():
         if not verdict.correct:
             broken[position] = f"its rule calls its own answer {verdict.reason}: {shown(solution)}"
     return dict(sorted(broken.items()))
 
 
-def within_walls(jobs: dict[tuple, Call]) -> dict[tuple, Call | Program]:
+def jobs_that_may_run(jobs: dict[tuple, Call]) -> dict[tuple, Call | Program]:
     """Leave out the jobs that evaluate a problem's own answer, if this machine cannot isolate them completely.
 
     A stranger may have written the problem. If it can, one process evaluates one answer after the other.

@@ -1,7 +1,7 @@
 """The state of a run that a checkpoint has besides weights and moments: its budget, and its position in the problems.
 
-A run needs no random state: `seed_of` derives every draw, here, in train.py and in tools/which_n.py, from the seed, the
-step and a position.
+A run needs no random state: every draw has a seed that is made from --seed and a position, by `seed_of` or, for an
+order of problems, by `random.Random`.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ def load_gym(name: str, seed: int) -> list[Problem]:
     except ImportError:
         raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
     name, _, size = name.partition("*")
-    if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
-        raise ValueError(
-            f"gym:{name} is no data set: use {', '.join(sorted(reasoning_gym.factory.DATASETS))}, or NAME*50"
-        )
+    if not re.fullmatch(r"[1-9][0-9]*|", size):
+        raise ValueError(f"gym:{name}*{size} has no number of problems behind the *: use gym:{name}*50")
+    if name not in reasoning_gym.factory.DATASETS:
+        raise ValueError(f"gym:{name} is no data set: use {', '.join(sorted(reasoning_gym.factory.DATASETS))}")
     try:
         entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
     except Exception as error:
@@ -40,14 +40,14 @@ def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
 
 
 def load_hub(name: str) -> list[Problem]:
-    name, _, copy = name.partition("=")
+    name, _, folder = name.partition("=")
     if name not in HUB:
         raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
-    path, config, split, mapping = HUB[name]
+    path, subset, split, mapping = HUB[name]
     try:
         import datasets
 
-        rows = datasets.load_from_disk(copy) if copy else datasets.load_dataset(path, config, split=split)
+        rows = datasets.load_from_disk(folder) if folder else datasets.load_dataset(path, subset, split=split)
         if isinstance(rows, dict):  # a saved DatasetDict: take the split that is read from the hub
             if split not in rows:
                 raise ValueError(f"it has no split {split}, only {', '.join(rows)}")
@@ -56,8 +56,8 @@ def load_hub(name: str) -> list[Problem]:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     except Exception as error:
         raise ValueError(
-            f"hf:{name} could not be read from {copy or path} ({type(error).__name__}: {error}). Without the network, "
-            f"hf:{name}=FOLDER reads a copy that the data set's save_to_disk wrote"
+            f"hf:{name} could not be read from {folder or path} ({type(error).__name__}: {error}). Without the "
+            f"network, hf:{name}=FOLDER reads a copy that the data set's save_to_disk wrote"
         ) from None
     return map_rows(f"hf:{name}", rows, mapping)
 
@@ -164,8 +164,9 @@ def eurus_row(row: dict) -> Problem | None:
     return Problem(_messages(row["prompt"]), "code", reference)
 
 
-# Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to skip). gsm8k is for a
-# first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the paper's evaluations.
+# Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to skip). gsm8k and
+# gsm8k_test are for a first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the
+# paper's evaluations.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
     "gsm8k": ("openai/gsm8k", "main", "train", gsm8k_row),
     "gsm8k_test": ("openai/gsm8k", "main", "test", gsm8k_row),

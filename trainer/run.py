@@ -2,7 +2,7 @@
 
 config.json      the settings, the launch, digests of problems, tokenizer and reward files
 metrics.jsonl    one line per step, without a clock: equal runs on one CPU machine write equal bytes
-timing.jsonl     seconds and peak memory per stage (trainer/clock.py)
+timing.jsonl     seconds and peak memory per phase (trainer/clock.py)
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
 checkpoints/     step_00000010: trained weights, AdamW's moments, the reference, progress
@@ -29,18 +29,20 @@ from filelock import FileLock, Timeout
 from engines.model import whole_tensors
 from trainer.checkpoints import read_state, state_of, write_state
 from trainer.clock import Clock
+from trainer.console import Console, compare_with_start
+from trainer.curves import draw_curves
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import json_lines, read_lines, write
-from trainer.launch import fsdp_requested, precision_of
-from trainer.metrics import score_sources, waited_for_judge, warnings_of
+from trainer.launch import fsdp_requested
+from trainer.metrics import score_sources
 from trainer.outcomes import Outcomes, Rollout
-from trainer.peaks import largest, summary
+from trainer.peaks import largest_peaks, peak_summary
 from trainer.pretrained import save_model
 from trainer.progress import Progress
-from trainer.report import Console, compare_with_start, draw_curves
-from trainer.run_settings import check_same_run, recipes_of_run
+from trainer.run_settings import check_same_run, input_digests, recipes_of_run
 from trainer.settings import Config
+from trainer.step_warnings import waited_for_judge, warnings_of
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 FULL = 64 * 2**20  # free bytes of a disk that counts as full
@@ -55,13 +57,14 @@ class Run:
         self.config, self.accelerator, self.main = config, accelerator, accelerator.is_main_process
         self.folder, self.data = Path(config.output_dir) / config.name, data
         self.console = Console(self.main)
-        self.launch = {"precision": precision_of(accelerator), "sharded": fsdp_requested()}
+        self.digests = input_digests(config, data)
         if config.resume:
-            check_same_run(config, self.launch, data.digests)
+            check_same_run(config, fsdp_requested(), self.digests)
         elif (self.folder / "config.json").exists():
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.clock = Clock(accelerator)
         self.saved = 0.0  # seconds of the run at its last checkpoint
+        self.said_wait = False  # whether the console has said that a step waited for its judge
 
     def open(self) -> None:
         """Make the folder and keep other processes out of it. Raises Refusal if one of them is using it."""
@@ -75,8 +78,9 @@ class Run:
                 raise Refusal(
                     f"{self.folder} is in use by a running process: end it or choose another --name"
                 ) from None
-            settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
-            write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
+            launch = {"sharded": fsdp_requested(), "processes": self.accelerator.num_processes}
+            settings = asdict(self.config) | launch | {"digests": self.digests}
+            write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
         if self.config.report_to:
             self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
             self.accelerator.log_with = [self.config.report_to]  # type: ignore[list-item]
@@ -88,7 +92,11 @@ class Run:
     def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
         """Print the row of a step, and warnings."""
         seconds, left = self.clock.seconds_of_step(), self.clock.seconds_left(metrics, self.config)
-        sentences = warnings_of(metrics, outcomes, self.config) + waited_for_judge(self.clock.laps, seconds)
+        sentences = warnings_of(metrics, outcomes, self.config)
+        wait = waited_for_judge(self.clock.laps, seconds)
+        if wait and not self.said_wait:  # once: timing.jsonl has the seconds of each step
+            self.said_wait = True
+            sentences += wait
         self.console.say_step(metrics, seconds, left, sentences, self.config)
 
     def append(self, file: str, row: dict) -> None:
@@ -102,13 +110,13 @@ class Run:
         self.append("metrics.jsonl", metrics)
         timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
         ranks = gather_object([{"peak_gib": self.clock.peaks}])
-        self.append("timing.jsonl", timing | self.clock.laps | {"peak_gib": largest(ranks)})
+        self.append("timing.jsonl", timing | self.clock.laps | {"peak_gib": largest_peaks(ranks)})
         if self.config.report_to:
             values = {name: x for name, x in metrics.items() if name != "step"}
-            seconds = {f"seconds/{stage}": x for stage, x in self.clock.laps.items()}
+            seconds = {f"seconds/{phase}": x for phase, x in self.clock.laps.items()}
             self.accelerator.log(values | seconds, step=int(metrics["step"]))
 
-    def sample(self, rollouts: list[Rollout], outcomes: Outcomes, kept: torch.Tensor, step: int) -> None:
+    def log_samples(self, rollouts: list[Rollout], outcomes: Outcomes, kept: torch.Tensor, step: int) -> None:
         """Log the best and the worst of the N responses to the first kept prompt, and to the first dropped prompt.
 
         rollouts: of this rank. Every rank calls it: the two responses can be on different ranks.
@@ -122,11 +130,11 @@ class Run:
                 for k in best_and_worst:
                     self.append("samples.jsonl", {"step": step, "kept": is_kept} | found[k])
 
-    def evaluated(self, rollouts: list[Rollout], outcomes: Outcomes, progress: Progress) -> dict[str, float]:
+    def log_evaluation(self, rollouts: list[Rollout], outcomes: Outcomes, progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
         *sources, (name, scores) = score_sources(outcomes, self.data.sources).items()
         row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
-        row |= {"problems": self.data.digests["the held-out problems"], "sources": self.data.sources}
+        row |= {"problems": self.digests["the held-out problems"], "sources": self.data.sources}
         row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
         row |= {"response_tokens": outcomes.length.double().mean(-1).tolist()}
         self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})
@@ -136,7 +144,7 @@ class Run:
             self.console.say_scores(source[-13:], part)
         self.console.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
         if self.config.eval_only:
-            self.console.say(summary([{"step": progress.step, "peak_gib": self.clock.peaks}]))
+            self.console.say(peak_summary([{"step": progress.step, "peak_gib": self.clock.peaks}]))
             self.console.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
@@ -151,7 +159,7 @@ class Run:
 
     def save(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
-        self.clock.stage = "checkpoint"
+        self.clock.phase = "checkpoint"
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
         aside = folder.with_name("unfinished")
         if self.main:
@@ -223,7 +231,7 @@ class Run:
             )
         elif sentence := compare_with_start(rows):
             self.console.say(sentence)
-        if sentence := summary(read_lines(self.folder / "timing.jsonl")):
+        if sentence := peak_summary(read_lines(self.folder / "timing.jsonl")):
             self.console.say(textwrap.fill(sentence, 80, subsequent_indent="  "))
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)

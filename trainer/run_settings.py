@@ -1,15 +1,19 @@
-"""The settings that a run keeps: config.json, with which --resume compares its own, and recipe.json of its model."""
+"""config.json, which run.py writes and --resume compares with its settings and inputs; recipe.json of a model."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import brorl
+from kinds.users import reward_files
+from trainer.data import Data
 from trainer.exits import Refusal
+from trainer.objectives import file_of
 from trainer.settings import Config, rule
 
 
@@ -23,16 +27,37 @@ def settings_at_start(config: Config) -> dict[str, Any]:
     raise Refusal(f"--resume: {folder} has no config.json of a training run; set --name and --output_dir")
 
 
-def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
+def input_digests(config: Config, data: Data) -> dict[str, str]:
+    """Digests of a run's inputs besides its settings; a reward file and each file of its folder that it imports."""
+    tokenizer: Any = data.tokenizer
+    written = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    parts: dict[str, Any] = {
+        "the training problems": data.problems,
+        "the held-out problems": data.held_out,
+        "the tokenizer": [written, tokenizer.chat_template],
+    }
+    if file := file_of(config.objective):
+        parts["the file of --objective"] = Path(file).read_text()
+    for path in config.rewards:
+        parts |= {file: Path(file).read_text() for file in reward_files[str(Path(path).resolve())]}
+    return {
+        name: hashlib.sha256(json.dumps(part, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        for name, part in parts.items()
+    }
+
+
+def check_same_run(config: Config, sharded: bool, digests: dict[str, str]) -> None:
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
-    at_start, now = settings_at_start(config), asdict(config) | launch
-    changed = [
-        f"{k} was {at_start.get(k)}, is {now[k]}" for k in now.keys() - rule("free").keys() if at_start.get(k) != now[k]
-    ]
-    before = at_start["digests"]
-    changed += [name for name in digests.keys() | before.keys() if before.get(name) != digests.get(name)]
+    at_start, now = settings_at_start(config), asdict(config) | {"sharded": sharded}
+    before = {field.name: field.default for field in fields(config)} | at_start  # a newer setting had its default
+    changed = [f"{k} ({before[k]} -> {now[k]})" for k in now.keys() - rule("free").keys() if before[k] != now[k]]
+    inputs = at_start["digests"]
+    changed += [name for name in digests.keys() | inputs.keys() if inputs.get(name) != digests.get(name)]
     if changed:
-        raise Refusal(f"--resume would continue another run: {'; '.join(changed)} changed")
+        raise Refusal(
+            f"--resume would continue another run, these changed: {', '.join(changed)}. Change them back, or start a "
+            "new run, without --resume and with another --name"
+        )
 
 
 def recipes_of_run(config: Config) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The settings of a run, one line each. A field's help is its documentation (`python train.py --help`).
 
 A value comes from the command line, else from recipe.json in the model's folder, else from brorl.RECIPES[recipe]:
-trainer/command_line.py fills it in and refuses impossible ones.
+trainer/defaults.py fills it in, and trainer/settings_checks.py refuses impossible ones. A field without a value is None
+until then. Later trainer/launch.py chooses the precision, and trainer/data.py may lower eval_max_response_tokens.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Config:
     allow_weak_sandbox: bool = setting(False, "run model code without complete isolation", free=True)
     precision: str = setting(
         None,
-        "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
+        "of forward passes; trained weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
         choices=["bfloat16", "float32"],
     )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding", free=True)

@@ -14,13 +14,13 @@ from torch.distributed.tensor import DTensor
 from trainer.policy import Policy
 
 
-def sharing_weights(module: torch.nn.Module):
+def copy_sharing_weights(module: torch.nn.Module):
     """Copy a module, but not its tensors."""
     tensors = [*module.parameters(), *module.buffers()]
     return copy.deepcopy(module, {id(x): x for x in tensors})
 
 
-def bring(module: torch.nn.Module, device: torch.device) -> None:
+def copy_from_rank_0(module: torch.nn.Module, device: torch.device) -> None:
     """Replace a module's tensors by copies of rank 0's on this rank's device. Sharded tensors stay as they are.
 
     Rank 0 has them on the CPU; other ranks have them on meta, that is, their shapes only.
@@ -43,14 +43,14 @@ def sharded(policy: Policy, accelerator: Accelerator):
     """FSDP2: each rank holds a part of every weight, and gathers one layer at a time.
 
     It gathers float32, twice the bytes of bfloat16: FSDP2 itself would round to the nearest, where
-    `dither_under_autocast` rounds otherwise. `bring` and sharding go layer by layer too, so a card never holds more
-    than its part and one layer, or the embedding and the head.
+    `dither_under_autocast` rounds otherwise. `copy_from_rank_0` and sharding go layer by layer too, so a card never
+    holds more than its part and one layer, or the embedding and the head.
     """
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     layers = policy.model._no_split_modules or []
     for module in policy.model.modules():
         if type(module).__name__ in layers:
-            bring(module, accelerator.device)
+            copy_from_rank_0(module, accelerator.device)
             fully_shard(module, mesh=mesh)
-    bring(policy, accelerator.device)
+    copy_from_rank_0(policy, accelerator.device)
     return fully_shard(policy, mesh=mesh)

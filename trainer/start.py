@@ -13,21 +13,22 @@ import loss as L
 from engines.vllm import check_compiler
 from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
-from trainer.adapters import add_adapters, shared_copy, trainable
+from trainer.adapters import ALPHA, add_adapters, copy_sharing_frozen, trainable
 from trainer.autocast import dither_under_autocast
+from trainer.console import Console, introduction
 from trainer.data import Data, load_data
 from trainer.exits import Refusal, refusing
-from trainer.launch import fsdp_requested, precision_of
+from trainer.judge import Judge
+from trainer.launch import fsdp_requested
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, allocate_moments, to_host
 from trainer.policy import Policy, recompute_layers
-from trainer.pretrained import load_model, stop_tokens, try_to_save
+from trainer.pretrained import load_model, try_to_save
 from trainer.progress import Progress
-from trainer.report import Console, introduction
-from trainer.rollouts import Judge
 from trainer.run import Run
 from trainer.settings import Config
-from trainer.sharding import bring, sharded, sharing_weights
+from trainer.sharding import copy_from_rank_0, copy_sharing_weights, sharded
+from trainer.text import stop_tokens
 from trainer.trial import agreement, has_unused_parameters, logits_fault, shares_prompts
 
 
@@ -59,7 +60,6 @@ class Setup(NamedTuple):
 
 
 WEIGHT_DECAY = 0.01  # of AdamW; not in the paper: torch's default
-ALPHA = 32.0  # α: the adapters of --lora_rank R count α / R times
 ENDED: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
@@ -70,7 +70,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     """
     logging.disable_progress_bar()  # bars of reading and writing weights
     say = Console(accelerator.is_main_process).say
-    where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
+    where = f"{accelerator.num_processes} x {accelerator.device.type} in {config.precision}"
     say(f"starting {config.name} on {where}: reading problems and model ...")
     if accelerator.device.type == "cuda" and config.engine == "vllm":
         with refusing():
@@ -102,8 +102,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     if config.engine == "vllm":
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
     with refusing():
-        precision = precision_of(accelerator)
-        engine = ENGINES[config.engine].from_config(engine_model, data.positions, precision, config)
+        engine = ENGINES[config.engine].from_config(engine_model, data.positions, config.precision, config)
     say(introduction(config, origins, data, policy, engine, accelerator) + f"\n  note: {repair}" * bool(repair))
 
     if config.resume:
@@ -144,20 +143,20 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if config.gradient_checkpointing and not config.eval_only:
         recompute_layers(model)
     if lora:
-        add_adapters(model, config.lora_rank, ALPHA, getattr(torch, precision_of(accelerator)))
+        add_adapters(model, config.lora_rank, ALPHA, getattr(torch, config.precision))
     if lora and not fsdp:
         model.to(device)
-    if precision_of(accelerator) == "bfloat16":
+    if config.precision == "bfloat16":
         dither_under_autocast(model)
-    engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
+    engine_model = copy_sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
     ref_policy = None
     if config.kl_coef and not config.eval_only:
-        ref_policy = sharing_weights(policy) if fsdp else shared_copy(policy)
+        ref_policy = copy_sharing_weights(policy) if fsdp else copy_sharing_frozen(policy)
     if fsdp:
         policy = sharded(policy, accelerator)
         ref_policy = sharded(ref_policy, accelerator) if ref_policy else None
         if engine_model is not model:
-            bring(engine_model, device)
+            copy_from_rank_0(engine_model, device)
     if ref_policy and config.offload:
         to_host(ref_policy)
     return policy, ref_policy.requires_grad_(False) if ref_policy else None, engine_model

@@ -1,9 +1,10 @@
-"""Between text and tokens: a prompt in tokens, and the tokens that a response's text leaves out."""
+"""Between text and tokens: a prompt in tokens, the tokens that end a response, and those that its text leaves out."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from trainer.exits import Refusal
 from verify import Problem
 
 
@@ -52,6 +53,27 @@ def turn_end(tokenizer) -> int | None:
     known = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special} | {*tokenizer.all_special_ids}
     special = [token for token in tail if token in known]
     return special[0] if special else None
+
+
+def stop_tokens(tokenizer, model) -> tuple[int, ...]:
+    """The tokens that end a response: EOS of the tokenizer and of the generation config, and the end of a chat's turn.
+
+    Raises Refusal for a token outside of the model's vocabulary.
+    """
+    eos = model.generation_config.eos_token_id
+    several = eos if isinstance(eos, list) else [eos]
+    if not all(isinstance(token, int | None) for token in several):
+        raise Refusal(
+            f"--model: eos_token_id in generation_config.json is a number or a list of them, not {eos!r:.100}"
+        )
+    tokens = {tokenizer.eos_token_id, *several, turn_end(tokenizer)} - {None}
+    vocabulary = model.config.get_text_config().vocab_size
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise Refusal(
+            f"--model: the EOS token {outside[0]} is outside of the model's vocabulary of {vocabulary:,} tokens: "
+            "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
+        )
+    return tuple(sorted(tokens))
 
 
 def ends_with_assistant(problem: Problem) -> bool:

@@ -17,11 +17,12 @@ import loss as L
 from rollout import Engine, Sampling
 from trainer.data import Data
 from trainer.exits import Refusal
-from trainer.metrics import engine_kl_limit
+from trainer.judge import Judge
 from trainer.micro_batches import micro_batches, write_log_probs
 from trainer.policy import Policy
-from trainer.rollouts import Judge, roll_out
+from trainer.rollouts import roll_out
 from trainer.settings import Config
+from trainer.step_warnings import engine_kl_limit
 
 # Shared prompts need a mask of [D, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens

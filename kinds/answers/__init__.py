@@ -26,8 +26,8 @@ algebra=False, may run in any process. Nothing raises on any text.
 
 The files, in reading order:
 
+    verdicts.py      are two texts the same answer? And formulas of chemistry, which are compared as texts
     comparison.py    are two trees the same answer?
-    formulas.py      formulas of chemistry
     unknowns.py      the x of x = 5, and the interval that x > 5 says about it
     algebra.py       the values of two expressions
 
@@ -35,22 +35,23 @@ The files, in reading order:
     words.py         answers that are words, labels, conditions
     options.py       A) and C. 5 m/s
     lists.py         lists, and what is in brackets
-    expressions.py   sums, products, powers, functions
-    numbers.py       numbers, letters, currencies, percent
+    expressions.py   sums, products, powers, functions, letters
+    numbers.py       numbers, currencies, percent
     units.py         units
-    nouns.py         what is counted, and directions
+    nouns.py         what is counted, directions, and the words that change a value
+    clause_ends.py   where a clause ends
 
     cursor.py        the place in the tokens
     tree.py          the nodes of a tree
     lexer.py         text as tokens
-    tables.py        the signs, the units and the words, and how to add one
+    tables.py        the signs and the units, and how to add one
 
 The names below are the door: files outside of this folder import nothing else of it. The files inside import nothing of
 this project, except kinds/patterns.py: its patterns cannot backtrack, so they are safe for text that a model wrote.
 """
 
-from kinds.answers.comparison import ALGEBRA, best, compare
 from kinds.answers.grammar import read
 from kinds.answers.lexer import MAX_LENGTH
+from kinds.answers.verdicts import ALGEBRA, best, compare
 
 __all__ = ["ALGEBRA", "MAX_LENGTH", "best", "compare", "read"]

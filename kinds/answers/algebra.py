@@ -1,8 +1,20 @@
 r"""Algebra compares the values of two expressions, as trees of tree.py.
 
-Two expressions are equal if they have the same variables and the same values at four points, two of them negative.
-Rational values are exact, others have DIGITS digits. e, i and \pi are constants; x(y) is a product; in an expression,
-30^\circ is \pi/6.
+Two expressions are equal if they have the same variables and the same values at some points, `_points`. Rational
+values are exact, others have DIGITS digits. e, i and \pi are constants; x(y) is a product; in an expression, 30^\circ
+is \pi/6.
+
+    expressions         points
+    without variables   one
+    with variables      four, in two of which all coordinates are negative
+    x! \binom{x}{2}      eight with whole coordinates. Points where one expression has no value are left out, but the
+                        answer needs one at half of those where the gold is not 0. If only the answer has these
+                        functions, it may have no other, whose values repeat at whole points
+    \lfloor x \rfloor    the four, two with whole coordinates, and one just below
+    \sqrt{x}            the four, and for each variable one in which only it is negative. Points where an expression
+                        is not real may be left out, so \sqrt{xy} is \sqrt{x}\sqrt{y}, but \sqrt{x^2} is not x. A
+                        logarithm or i forbids this: \ln \sqrt{xy} has its complex values
+
 Values have bounds, since 9^{9^{9^9}} would never end: MAX_FRACTION_BITS for fractions, MAX_REAL_BITS for all others.
 """
 
@@ -20,9 +32,12 @@ from kinds.answers.tree import Node
 MAX_FRACTION_BITS = 20_000  # of an exact numerator or denominator
 MAX_REAL_BITS = 1_000  # of another number, before or after the point
 DIGITS = 400  # of another number: enough to tell 2^MAX_REAL_BITS from 2^MAX_REAL_BITS + 1
-LARGEST = 2_000  # of a factorial or binomial
+LARGEST = 3_000  # of a factorial or binomial
 # The scales of the points. Near 0 a term such as +0.5 counts, far from 0 a term such as x^9 does.
 POINT_SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
+MAX_FLIPS = 8  # of variables that are negative alone
+OF_WHOLE = {"!", "binom"}  # functions of whole numbers
+WHOLE_STEPS = (1, 2, 4, 7, 12, 13, 15, 17)  # odd and even values, and each order of two variables, are among the points
 TOLERANCE = Fraction(1, 10**6)  # relative, between a decimal and a number in another notation
 
 Value = Any  # Fraction, or a number of mpmath
@@ -45,7 +60,8 @@ def _power(base: Value, exponent: Value) -> Value:
 # The functions of a `call`. Those of _EXACT give a fraction if all arguments are fractions, else a number of mpmath.
 # Those that only _REAL has always give a number of mpmath.
 _EXACT: dict[str, Callable[..., Value]] = {
-    "+": operator.add, "*": operator.mul, "/": operator.truediv, "neg": operator.neg, "abs": abs, "^": _power,
+    "+": operator.add, "*": operator.mul, "of": operator.mul, "/": operator.truediv, "neg": operator.neg, "abs": abs,
+    "^": _power,
     "root": lambda value, degree: _power(value, 1 / degree), "!": lambda value: Fraction(math.factorial(_small(value))),
     "binom": lambda n, k: Fraction(math.comb(_small(n), _small(k))),
     "floor": lambda value: Fraction(math.floor(value)), "ceil": lambda value: Fraction(math.ceil(value)),
@@ -136,34 +152,59 @@ def _bounded(value: Value) -> Value:
 def equal(gold: Node, answer: Node) -> bool:
     """Have two expressions the same values? Within TOLERANCE if one has a decimal and the other has none.
 
-    At a point where only one of them has a value they differ. If they have variables, both need values at two points.
+    At a point where only one of them has a value they differ, except at whole points. If they have variables, both need
+    values at two points: real ones, if points where they are not real were left out.
     """
     if variables(gold) != variables(answer):
         return False
-    share, compared = TOLERANCE * (has_decimal(gold) != has_decimal(answer)), 0
+    share = TOLERANCE * (has_decimal(gold) != has_decimal(answer))
+    of_gold, of_answer = functions_of(gold), functions_of(answer)
+    functions = of_gold | of_answer
+    whole = bool(of_gold & OF_WHOLE) or bool(
+        of_answer & OF_WHOLE and of_answer <= OF_WHOLE | {"+", "neg", "*", "/", "of"}
+    )
+    roots = "root" in of_gold & of_answer and not functions & {"ln", "log", "i"}
+    compared = real = left_out = without = 0
     with mp.workdps(DIGITS):
-        points = _sample_points(variables(gold))
+        points = _points(variables(gold), functions, whole)
         for point in points:
             a, b = _value_or_none(gold, point), _value_or_none(answer, point)
-            if (a is None) != (b is None) or (a is not None and not _close(a, b, share)):
-                return False
-            compared += a is not None
-        return compared >= min(2, len(points))
+            if a is None or b is None:
+                if a is not b and not whole:
+                    return False
+                without += b is None and bool(a)  # a binomial is 0 where its factorials have no value
+                continue
+            is_real = not (isinstance(a, mp.mpc) or isinstance(b, mp.mpc))
+            if not _close(a, b, share):
+                if is_real or not roots:
+                    return False
+                left_out += 1
+                continue
+            compared, real = compared + 1, real + is_real
+    least = min(2, len(points))
+    return compared >= max(least, without) and (real >= least or not left_out)
+
+
+def is_undefined(expression: Node, variable: Node, point: Node) -> bool:
+    """Has an expression of one variable no value at this point, which is a plain number?"""
+    value = rational(point)
+    if value is None or variables(expression) != {variable.value}:
+        return False
+    with mp.workdps(DIGITS):
+        return _value_or_none(expression, {variable.value: value}) is None
 
 
 def last_place(node: Node) -> Fraction:
-    r"""Return the unit of the last digit of 3.46, -3.46, 3.46\% and 3.46 \times 10^5; 0 without a decimal point."""
+    r"""Return the place value of the last digit of 3.46, 3.46\% and 3.46 \times 10^5; 0 without a decimal point."""
     if node.kind == "decimal":
         return Fraction(10) ** int(-node.parts[0].value)
     if node.kind != "call" or node.value not in ("neg", "*", "/") or len(node.parts) > 2:
         return Fraction(0)
-    first, factor = (
-        last_place(node.parts[0]),
-        abs(rational(node.parts[1]) or Fraction(0)) if len(node.parts) > 1 else Fraction(1),
-    )
-    if not first or not factor or (len(node.parts) > 1 and has_decimal(node.parts[1])):
+    first, *others = node.parts
+    factor = abs(rational(others[0]) or Fraction(0)) if others else Fraction(1)
+    if not factor or any(map(has_decimal, others)):
         return Fraction(0)
-    return first / factor if node.value == "/" else first * factor
+    return last_place(first) / factor if node.value == "/" else last_place(first) * factor
 
 
 def has_three_digits(node: Node) -> bool:
@@ -196,6 +237,29 @@ def proportional(gold: Node, answer: Node) -> bool:
                 return False
             ratios.append(_apply(operator.truediv, a, b))
         return all(_close(ratios[0], ratio) for ratio in ratios[1:])
+
+
+def functions_of(node: Node) -> frozenset[str]:
+    """Return the operations of a node that are applied to variables, such as root, and i."""
+    if node == Node("letter", "i"):
+        return frozenset(["i"])
+    own = {node.value} if node.kind == "call" and variables(node) else ()
+    return frozenset(own).union(*map(functions_of, node.parts)) if node.kind == "call" else frozenset()
+
+
+def _points(names: frozenset[str], functions: frozenset[str], whole: bool) -> list[dict[str, Value]]:
+    """Return the points at which two expressions are compared, only whole ones if `whole`: see the table above."""
+    whole_points = [{name: Fraction(3 + place * step % 19) for place, name in enumerate(sorted(names), 1)}
+                    for step in WHOLE_STEPS]  # fmt: skip
+    if whole:
+        return whole_points
+    points = _sample_points(names)
+    if functions & {"floor", "ceil"}:
+        below = {name: value - Fraction(1, 997) for name, value in whole_points[2].items()}
+        points += [*whole_points[:2], below]
+    if "root" in functions:
+        points += [{**points[0], name: -points[0][name]} for name in sorted(names)[:MAX_FLIPS] if len(names) > 1]
+    return points
 
 
 def _sample_points(names: frozenset[str]) -> list[dict[str, Value]]:

@@ -1,90 +1,31 @@
-r"""Are two texts the same answer? `compare` reads and compares them.
+r"""Are two trees the same answer? `same` is the whole question.
 
-`same` is the whole question for two trees; the dict _SAME has a function for some kinds of node, and all others are
-compared as quantities. A gold may have a name:
+The dict _SAME has a function for some kinds of node, and all others are compared as quantities. A gold may have a name:
 the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names, algebra.py compares
-values, units.py units, formulas.py reads formulas.
+values, units.py units.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import kinds.answers.unknowns as unknowns
 from kinds.answers.algebra import (
     equal,
     has_decimal,
     has_three_digits,
+    is_undefined,
     last_place,
     proportional,
     rational,
     rounds,
     variables,
 )
-from kinds.answers.formulas import formula_of
-from kinds.answers.grammar import read
-from kinds.answers.lexer import tokens
-from kinds.answers.options import letter_of_option
-from kinds.answers.tables import APPROX, RELATIONS, SPELLED_NUMBERS
+from kinds.answers.tables import APPROX, CURRENCIES, RELATIONS, SPELLED_NUMBERS
 from kinds.answers.tree import NO_NAME, Node, call, measured, mentions, number, renamed
-from kinds.answers.units import DEGREES, same_unit
+from kinds.answers.units import DEGREES, RADIANS
 
-ALGEBRA = "algebra"  # the verdict on two texts that only algebra can compare
 _OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
-
-
-def compare(answer: str, gold: str, science: bool = False, algebra: bool = True) -> Any:
-    """Are two texts the same answer? None if the answer cannot be read; ALGEBRA if that is needed and not allowed.
-
-    Science compares formulas by their letters, options without case, and numbers to the gold's digits. A right answer
-    may have a letter that science reads as a unit, so it is also right if it is right as math.
-    """
-    if not science:
-        return _compare(answer, gold, algebra)
-    a, b = read(gold, True), read(answer, True)
-    if a and b and formula_of(gold) and formula_of(gold) == formula_of(answer):
-        return True
-    trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
-    if trees and letter_of_option(trees[0]) and letter_of_option(trees[0]) == letter_of_option(trees[1]):
-        return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
-    # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
-    alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
-    readings = (True,) if alike else (True, False)
-    return best(_compare(answer, gold, algebra, letters_are_units=units, gold_may_round=True) for units in readings)
-
-
-def _compare(
-    answer: str, gold: str, algebra: bool, *, letters_are_units: bool = False, gold_may_round: bool = False
-) -> Any:
-    """Compare as math does. `letters_are_units`: a lone letter after a number is a unit, as in 5 m."""
-    if answer == gold:
-        return True
-    a, b = read(gold, letters_are_units), read(answer, letters_are_units)
-    if a is None or b is None:
-        return None
-    if a.text == b.text:
-        return True
-    if a.tree is None or b.tree is None:
-        return None if b.tree is None else False
-    if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
-        return ALGEBRA
-    return same(_rounded(a.tree) if gold_may_round else a.tree, b.tree)
-
-
-def best(verdicts: Iterable[Any]) -> Any:
-    """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
-    others = set()
-    for verdict in verdicts:
-        if verdict is True:
-            return True
-        others.add(verdict)
-    return ALGEBRA if ALGEBRA in others else False if False in others else None
-
-
-def _is_plain(node: Node) -> bool:
-    """Can this tree be compared without algebra? Then its expressions are single letters or rational numbers."""
-    return rational(node) is not None if node.kind == "call" else all(map(_is_plain, node.parts))
 
 
 def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
@@ -95,6 +36,8 @@ def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
         return _same_families(gold, answer, name)
     if answer.kind == "list" and answer.value == "or" and gold.kind != "list":
         return len({*answer.parts}) == len(answer.parts) and all(same(gold, part, name) for part in answer.parts)
+    if answer.kind == "list" and answer.value == "" and gold.kind in ("call", "chain") and _has_domain(answer):
+        return same(gold, answer.parts[0], name)
     if unknowns.is_equation(gold):
         return _same_as_equation(gold, answer)
     if unknowns.is_equation(answer):
@@ -110,6 +53,15 @@ def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
     return _SAME.get(kind, _same_quantities)(gold, answer, name)
 
 
+def _has_domain(answer: Node) -> bool:
+    r"""Does \frac{1}{x-1}, x \ne 1 only add where the expression has no value?"""
+    expression, *conditions = answer.parts
+    expression = expression.parts[-1] if expression.kind == "chain" else expression
+    return expression.kind == "call" and all(
+        condition.value == (r"\ne",) and is_undefined(expression, *condition.parts) for condition in conditions
+    )
+
+
 def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
     return len(golds) == len(answers) and all(map(same, golds, answers))
 
@@ -122,9 +74,9 @@ def _same_as_equation(gold: Node, answer: Node) -> bool:
         differences = [call("+", node.parts[0], call("neg", node.parts[1])) for node in (gold, answer)]
         if gold.value == answer.value == ("=",) and proportional(*differences):
             return True
-    if APPROX in gold.value and not unknowns.is_unknown(gold.parts[0]):  # 2\sqrt{3} \approx 3.46
+    if APPROX in gold.value and not unknowns.is_named(gold):  # 2\sqrt{3} \approx 3.46
         return any(same(side, answer) for side in gold.parts if side != NO_NAME)
-    return unknowns.is_unknown(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
+    return unknowns.is_named(gold) and same(gold.parts[-1], answer, gold.parts[0])
 
 
 def _same_relations(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
@@ -170,10 +122,10 @@ def _rounds_to(rounded: Node, exact: Node) -> bool:
 
 
 def _same_families(gold: Node, answer: Node, name: Node) -> bool:
-    r"""Compare k\pi, k \in \mathbb{Z} with n\pi, n \in \mathbb{Z}. The answer may not leave out the condition."""
+    r"""Compare k\pi, k \in \mathbb{Z} with n\pi, n \in \mathbb{Z}. The answer may only leave out "for all"."""
     if answer.kind != "family":
-        return False
-    [inside] = answer.parts
+        return len(gold.parts) > 1 and same(gold.parts[0], answer, name)
+    inside = answer.parts[0]
     if gold.kind == "family":
         if gold.value != answer.value and mentions(inside, gold.value):
             return False
@@ -194,6 +146,8 @@ def _same_items(gold: Node, answer: Node, name: Node) -> bool:
         return _same_parts(gold.parts, answer.parts)
     if "list" not in node_kinds:
         return False
+    if (gold.value, answer.value) == ("", "∪") and all(map(_is_point, gold.parts)):
+        return False
     parts = gold.parts + answer.parts
     if "and" in marks and len(marks) > 1 and {unknowns.interval(part)[0] for part in parts} - {NO_NAME}:
         return False  # x<1 and x>3 is no union
@@ -208,6 +162,11 @@ def _same_items(gold: Node, answer: Node, name: Node) -> bool:
             return False
         answers.pop(match)
     return not answers
+
+
+def _is_point(node: Node) -> bool:
+    r"""Is (1,2) a point? It may be an interval too, but (1,\infty) and (1,2] are only intervals."""
+    return node.kind == "tuple" and node.value == "()" and not any(mentions(part, "∞") for part in node.parts)
 
 
 def _split_groups(node: Node, other: Node) -> Node:
@@ -288,13 +247,15 @@ def _as_time(node: Node, other: Node) -> Node:
 def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
     """Compare the values, the units and the words of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
+    if {gold_unit, answer_unit} == {DEGREES, RADIANS} and len(gold.parts) == len(answer.parts) == 1:
+        degrees, radians = (gold_value, value) if gold_unit == DEGREES else (value, gold_value)
+        return equal(call("°", degrees), radians)
     if not _same_units(gold, answer):
         return False
     if gold_value.kind == "rounded":
         [gold_value] = gold_value.parts
-        exact = (
-            not has_decimal(value) or rational(value) is not None
-        )  # 25\pi for 78.5, but not \sin 0.00987 for 0.00987
+        # 25\pi for 78.5, but not \sin 0.00987 for 0.00987
+        exact = not has_decimal(value) or rational(value) is not None
         if exact and value.value != "+" and rounds(gold_value, value):
             return True
     if {gold_unit, answer_unit} == {DEGREES, None}:
@@ -306,9 +267,18 @@ def _same_quantities(gold: Node, answer: Node, _: Node) -> bool:
 
 
 def _same_units(gold: Node, answer: Node) -> bool:
-    """May two quantities have these units and the words behind them? One may leave them out."""
+    """May two quantities have these units and the words behind them? One may leave them out; a price may say per what.
+
+    cm and cm    cm and none    5 cents per ounce and 5 cents
+    """
     words = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
-    return same_unit(measured(gold)[0], measured(answer)[0]) and (len(words) < 2 or words[0] == words[1])
+    units = [node.value for node in (gold, answer) if node.kind == "quantity"]
+    if len({*words}) > 1 or len({*units}) < 2:
+        return len({*words}) < 2
+    less, more = sorted(units, key=len)
+    if isinstance(less, str) or isinstance(more, str):
+        return False
+    return less < more and {name for name, _ in less} <= CURRENCIES and all(power < 0 for _, power in more - less)
 
 
 def _has_pi(node: Node) -> bool:
@@ -339,13 +309,3 @@ _SAME = {
     "ratio": _same_ratios,
     "measure": _same_ratios,
 }
-
-
-def _rounded(gold: Node) -> Node:
-    """Mark the numbers of a gold of three digits or more. With a decimal point they may round an answer's number."""
-    if gold.kind in ("quantity", "list", "tuple"):
-        return gold._replace(parts=tuple(map(_rounded, gold.parts)))
-    if unknowns.is_equation(gold) and unknowns.is_unknown(gold.parts[0]):
-        return gold._replace(parts=(gold.parts[0], *map(_rounded, gold.parts[1:])))
-    whole = gold.kind == "number" and not gold.parts and abs(gold.value) >= 100
-    return Node("rounded", "", (gold,)) if whole or has_three_digits(gold) else gold

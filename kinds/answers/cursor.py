@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from kinds.answers.lexer import END, Broken, Token, Unreadable
-from kinds.answers.tables import APPROX, APPROXIMATELY, BRACKETS, RELATIONS
 from kinds.answers.tree import Node
 
 MAX_DEPTH = 16  # of brackets and commands in each other
-_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
-                *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 
 
 class Cursor:
@@ -92,46 +89,3 @@ class Cursor:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Broken("too deep")
-
-    def ends_clause(self, at: int) -> bool:
-        """Does a clause end before the token at this place?"""
-        kind, text, _ = self.tokens[at]
-        sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
-        other = (
-            self.starts_condition(at)
-            or self.starts_to(at)
-            or self.approximation_length(at)
-            or self.integer_condition(at)[1]
-        )
-        return kind == "end" or sign or bool(other)
-
-    def starts_condition(self, at: int) -> bool:
-        r"""\text{for all real } x."""
-        return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
-
-    def approximation_length(self, at: int) -> int:
-        r"""Return the number of tokens before the value in (\approx 3.46) and \text{or approximately } 3.46, else 0."""
-        sign = self.tokens[at].text in ("(", "or") and self.tokens[at + 1].text in APPROXIMATELY
-        return 2 * sign + (sign and self.tokens[at + 2].text == ".") or int(self.tokens[at].text == APPROX)
-
-    def integer_condition(self, at: int) -> tuple[str, int]:
-        r"""Return k and the number of tokens of (k \in \mathbb{Z}) or ", where k is an integer"; "" and 0 if none."""
-        if self.tokens[at].text not in (",", ";", "(", "where", "with", "for"):
-            return "", 0
-        texts = [token.text for token in self.tokens[at : at + 8]] + [""] * 8
-        at = int(texts[0] in (",", ";"))
-        bracket = texts[at] == "("
-        at += bracket
-        at += texts[at] in ("where", "with", "for")
-        letter = texts[at]
-        for after in ([r"\in", r"\mathbbZ"], [r"\in", "Z"], ["is", "an", "integer"], ["is", "any", "integer"]):
-            end = at + 1 + len(after)
-            if len(letter) == 1 and letter.isalpha() and texts[at + 1 : end] == after:
-                closed = not bracket or texts[end] == ")"
-                end += bracket
-                return (letter, end) if closed and texts[end] in ("", ")", "]", "}", r"\}") else ("", 0)
-        return "", 0
-
-    def starts_to(self, at: int) -> bool:
-        r"""The "to" of the ratio 3 \text{ to } 5."""
-        return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"

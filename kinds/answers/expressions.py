@@ -1,4 +1,4 @@
-r"""Expressions: sums, products, powers and functions.
+r"""Expressions: sums, products, powers, functions and letters.
 
     sum      = [sign] term {sign term}                              1 - x     -2 \pm \sqrt{3}
     term     = product ["/" divisor {"*" factor}]                   2x\sqrt{3}/5     3/4 * 10^5     no 1/2/3, no 1/2x
@@ -12,35 +12,32 @@ r"""Expressions: sums, products, powers and functions.
     function = "\sin" ["_" argument] ["^" exponent] (bracket | factor {factor})     \sin x     \sin^2 (x+1)     \log_2 8
     argument = digit | atom                                         the 1 and the 2 of \frac12
 
-numbers.py has numeral, base, ordinal, currency and letter, lists.py has items, bracket, set and matrix. A function such
+    letter    = (sign | first letter of a run) ["_" subscript] {"'"} ["^" "{" "(" number ")" "}"] ["\circ" letter]
+                                                                    x     \alpha     the x of xy     f^{(3)}
+    subscript = letter | group                                      F_{n-1}     v_max     the B of k_BT
+
+numbers.py has numeral, base, ordinal, currency and group, lists.py has items, bracket, set and matrix. A function such
 as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its own, such as \binom, is two lines in
 `_read_command`.
 """
 
+import re
+
+from kinds.answers.clause_ends import approximation_length, find_parameter, starts_to
 from kinds.answers.cursor import Cursor
-from kinds.answers.lexer import Broken, Unreadable
+from kinds.answers.lexer import Unreadable
 from kinds.answers.lists import read_bracket, read_matrix, read_set
 from kinds.answers.nouns import noun_of
-from kinds.answers.numbers import (
-    MAX_EXPONENT,
-    read_base,
-    read_currency,
-    read_digit,
-    read_letter,
-    read_numeral,
-    skip_ordinal,
-)
+from kinds.answers.numbers import read_base, read_currency, read_digit, read_numeral, skip_ordinal
 from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, MATRICES, SCALES_OF_HEAT
-from kinds.answers.tree import NOTHING, REALS, Node, call, number, quotient, scaled, signed
+from kinds.answers.tree import NOTHING, REALS, Node, call, number, product, quotient, signed
 from kinds.answers.units import DEGREES, starts_unit, symbol_of
-from kinds.patterns import forward
 
 _MATRICES = tuple(rf"\begin{{{name}}}" for name in MATRICES)
 _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
                   *(opening for opening in BRACKETS if opening != "|"), *_MATRICES)  # fmt: skip
 _SIGNS_OF_UNITS = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
-_POINT = forward("[A-Z](?:_.++)?'*+")  # P, P_1, P'
 
 
 def read_sum(cursor: Cursor) -> Node:
@@ -53,25 +50,26 @@ def read_sum(cursor: Cursor) -> Node:
 
 def read_term(cursor: Cursor) -> Node:
     r"""2x\sqrt{3}/5    3/4 * 10^5. There is at most one slash, and 1/2x is unreadable."""
-    product, (kind, unit, _) = _read_product(cursor), cursor.ahead(1)
+    above, (kind, unit, _) = _read_product(cursor), cursor.ahead(1)
     price = kind == "word" or (cursor.currency and len(unit) > 1 and symbol_of(unit))  # \$5/month. \$5/x is a quotient
     if not cursor.sees("/") or price:
-        return product
+        return above
     cursor.take()
-    factors = [quotient(product, _read_divisor(cursor))]
+    factors = [quotient(above, _read_divisor(cursor))]
     while _takes_times(cursor):
         factors.append(read_factor(cursor))
-    return _product(factors)
+    return product(factors)
 
 
 def _read_product(cursor: Cursor) -> Node:
-    r"""2x\sqrt{3}    2 * 3. A number may not follow without a sign: x2 is unreadable."""
+    r"""2x\sqrt{3}    2 * 3    f(x), which is f of x. A number may not follow without a sign: x2 is unreadable."""
     factors = [read_factor(cursor)]
-    numeric = _is_numeric(factors[0])
+    numeric, applied = _is_numeric(factors[0]), cursor.sees("(", "[")
     while _takes_times(cursor) or _starts_factor(cursor, numeric):
         factors.append(read_factor(cursor))
         numeric = numeric and _is_numeric(factors[-1])
-    return _product(factors)
+    value = product(factors)
+    return value._replace(value="of") if applied and len(factors) == 2 and value.value == "*" else value
 
 
 def _read_divisor(cursor: Cursor) -> Node:
@@ -79,7 +77,7 @@ def _read_divisor(cursor: Cursor) -> Node:
     letter, factors = _starts_letter(cursor), [read_factor(cursor)]
     while letter and _starts_factor(cursor, False):
         factors.append(read_factor(cursor))
-    return _product(factors)
+    return product(factors)
 
 
 def _takes_times(cursor: Cursor) -> bool:
@@ -92,23 +90,6 @@ def _takes_times(cursor: Cursor) -> bool:
 def _is_numeric(node: Node) -> bool:
     r"""Is it free of variables: 12, 10^{-3}, 2\sqrt{3}, \pi?"""
     return node.value in ("π", "e") if node.kind == "letter" else all(map(_is_numeric, node.parts))
-
-
-def _product(factors: list[Node]) -> Node:
-    """Several factors are a product. P(1,2) is the point (1,2) with its name, but C(7,2) is a binomial coefficient."""
-    if [factor.kind for factor in factors] == ["letter", "tuple"] and _POINT.fullmatch(factors[0].value):
-        point = factors[1]
-        whole = all(part.kind == "number" and not part.parts for part in point.parts)
-        chosen = (
-            whole and len(point.parts) == 2 and point.value == "()" and point.parts[0].value >= point.parts[1].value
-        )
-        return call("binom", *point.parts) if chosen and factors[0].value == "C" else point
-    matrices = [factor for factor in factors if factor.kind == "matrix"]
-    if len(factors) > 1 and matrices:
-        if len(matrices) > 1:
-            raise Unreadable("a product of matrices")
-        return scaled(_product([factor for factor in factors if factor.kind != "matrix"]), matrices[0])
-    return factors[0] if len(factors) == 1 else call("*", *factors)
 
 
 def read_factor(cursor: Cursor) -> Node:
@@ -128,11 +109,7 @@ def read_factor(cursor: Cursor) -> Node:
         cursor.at += 2
         return Node("matrix", "", tuple(Node("tuple", "", (part,)) for part in value.parts))
     if cursor.takes("^"):
-        exponent = _read_exponent(cursor)
-        size = exponent.parts[0] if exponent.value == "neg" else exponent
-        if value == number(10) and size.kind == "number" and size.value > MAX_EXPONENT:
-            raise Broken("too large")
-        value = call("^", value, exponent)
+        value = call("^", value, _read_exponent(cursor))
     if cursor.sees("°") and cursor.ahead(1).text.casefold() not in SCALES_OF_HEAT:
         cursor.take()
         value = call("°", value)
@@ -145,7 +122,7 @@ def _starts_factor(cursor: Cursor, numeric: bool) -> bool:
     """Does another factor of a product follow? `numeric`: the product has no variable so far."""
     if cursor.now.kind == "number":
         return cursor.before.text == "!"  # 3!4!
-    if cursor.starts_to(cursor.at) or cursor.approximation_length(cursor.at) or cursor.integer_condition(cursor.at)[1]:
+    if starts_to(cursor, cursor.at) or approximation_length(cursor, cursor.at) or find_parameter(cursor, cursor.at)[1]:
         return False
     if _starts_letter(cursor) or (numeric and cursor.sees(*_SIGNS_OF_UNITS)):
         return not starts_unit(cursor, numeric)
@@ -166,7 +143,7 @@ def read_atom(cursor: Cursor) -> Node:
     if cursor.now.kind == "number" or (cursor.sees(".") and cursor.ahead(1).text == r"\overline"):
         return read_numeral(cursor)
     if _starts_letter(cursor):
-        return read_letter(cursor)
+        return _read_letter(cursor)
     if cursor.now.kind == "word" and cursor.ahead(1).text == "(" and noun_of([cursor.now]):
         return Node("letter", cursor.take())  # \text{Var}(X)
     cursor.enter()
@@ -174,6 +151,36 @@ def read_atom(cursor: Cursor) -> Node:
     node = rule(cursor)
     cursor.depth -= 1
     return node
+
+
+def _read_letter(cursor: Cursor) -> Node:
+    r"""x    x_1    F_{n-1}    \alpha'. It cuts the first letter off a run: xy^2 is x times y^2."""
+    name = cursor.take() if cursor.now.kind == "sign" else cursor.take_character()
+    name = {r"\pi": "π", r"\infty": "∞", "μ": r"\mu", "Ω": r"\Omega"}.get(name, name)
+    if cursor.takes("_"):
+        name += "_" + _read_subscript(cursor)
+    while cursor.takes("'"):
+        name += "'"
+    if cursor.science and name[0].isupper() and cursor.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
+        name += "°"
+        name += "_" + _read_subscript(cursor) if cursor.takes("_") else ""
+    alphabetic = name.isalpha()
+    following = [cursor.ahead(distance).text for distance in range(6)] if name in ("f", "g", "h", "y") else []
+    if following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
+        cursor.at += 6
+        name += "^" + following[3]
+    if alphabetic and cursor.sees(r"\circ") and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text):  # f\circ g
+        cursor.take()
+        name += "∘" + cursor.take()
+    return Node("letter", name)
+
+
+def _read_subscript(cursor: Cursor) -> str:
+    """1    n    {n-1}    max. k_BT is k_B times T, and v_max is read as v_{max} for its vowel."""
+    kind, text, _ = cursor.now
+    if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
+        return cursor.take_group()
+    return cursor.take_character()
 
 
 def _read_command(cursor: Cursor) -> Node:
@@ -223,7 +230,7 @@ def _read_function(cursor: Cursor, name: str) -> Node:
         factors = [read_factor(cursor)]
         while _starts_factor(cursor, False) and not cursor.sees("(", "[", "{") and cursor.now.text[1:] not in FUNCTIONS:
             factors.append(read_factor(cursor))
-        inside = _product(factors)
+        inside = product(factors)
         if cursor.sees("/"):
             raise Unreadable(r"\sin x/2")
     if inside.kind == "quantity" and inside.value == DEGREES:  # \sin(40^\circ)

@@ -2,13 +2,12 @@ r"""The grammar, from the top: `read` makes a tree of a text, by the rules of th
 
 Recursive descent. The head of each file shows its rules. The rule NAME is the function read_NAME, or skip_NAME if it
 leaves nothing in the tree. A rule takes its own tokens, or raises Unreadable. {x} is any number of x, [x] is x or
-nothing, words in quotes are tokens. starts_NAME only looks.
+nothing, words in quotes are tokens. starts_NAME only looks. The function of the rule above reads a rule without one.
 
     whole    = [heading] (option | items)
-    clause   = {label} [heading] ["\approx"] side {relation side | rounded} [condition]
+    clause   = {label} [heading] ["\approx"] side {relation side | approximation} [condition]
                                                                       x=5     1 < x \le 2     Total = 5     \approx 3.46
              | cases
-    rounded  = "(" "\approx" side ")" | "or" "approximately" side     2\sqrt{3} (\approx 3.46)
     cases    = "\begin{cases}" clause {("\\" | ",") clause} "\end{cases}"
     side     = tokens up to "=" that write a name | union             v(t) =     P(A\cap B) =     \lim_{x\to 2} f =
     union    = ratio {"\cup" ratio} ["\setminus" ratio]               [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
@@ -20,11 +19,13 @@ nothing, words in quotes are tokens. starts_NAME only looks.
 
     words.py         words, label, sentence, heading, condition
     options.py       option
-    expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument
+    expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument, letter,
+                     subscript
     lists.py         items, bracket, set, matrix
-    numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent, letter, subscript
-    units.py         unit, factor, group, power
+    numbers.py       numeral, mixed, integer, group, digit, base, ordinal, currency, scale, percent
+    units.py         unit, powered_unit, inner_unit, power
     nouns.py         noun, which has no rule: any words that cannot change a value
+    clause_ends.py   approximation, parameter
 
 cursor.py has the cursor, which every rule gets and moves, and tree.py the nodes of the tree. To add a rule, add a line
 to the head of its file, and a function.
@@ -39,25 +40,27 @@ writes these numbers so: the text behind the number is a slip, or an attempt to 
 The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+from kinds.answers.clause_ends import approximation_length, find_parameter, starts_to
 from kinds.answers.cursor import Cursor
 from kinds.answers.expressions import read_sum
 from kinds.answers.lexer import END, MAX_LENGTH, Broken, Token, Unreadable, canonical, tokens
-from kinds.answers.lists import both_signs, read_items
+from kinds.answers.lists import both_signs, is_parameter, read_items
 from kinds.answers.nouns import noun_of, without_direction, words_of
 from kinds.answers.numbers import read_currency, read_percent, read_scale
 from kinds.answers.options import read_option, starts_option
 from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
 from kinds.answers.tree import NO_NAME, REALS, Node, call, list_of, quotient
-from kinds.answers.units import MAX_TAIL, PICOMETER, Unit, is_smaller, tail, unit_and_words, unit_of, without_bracket
+from kinds.answers.units import PICOMETER, Unit, is_smaller, tail, unit_and_words, unit_of, without_bracket
 from kinds.answers.words import read_words, skip_condition, skip_heading, skip_label
 from kinds.patterns import forward
 
-MAX_HELD = 100_000  # characters of the texts whose trees `read` remembers: about 50 MB
+MAX_NAME = 24  # tokens of a name such as P(A\cap B)
 _LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
 # v of v(t), but f(x) is a product for this grammar, and unknowns.py knows that f is a function.
 _OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
@@ -69,7 +72,8 @@ _NAME_BY_BRACKET = {
     "[": forward(r"\[[A-Z][A-Za-z0-9_]*+(?:\^?[0-9]?[+-])?\]"),
     "|": forward(r"\|[A-Z](?:\\c[au]p[A-Z])++\|"),
 }
-_REORDERED = forward("[abc]{2,3}+|[xyz]{2,3}+|[bckmnrtxz]{2,3}+")  # only these products may have another order: ab, xyz
+# These letters are no word and no formula, so they are a product, which may have another order: ab, xyz, mgh, nRT.
+_REORDERED = forward("[abc]{2,3}+|[xyz]{2,3}+|[b-df-hj-np-tv-xz][B-Zb-df-hj-np-tv-xz]++")
 
 
 class Reading(NamedTuple):
@@ -79,33 +83,13 @@ class Reading(NamedTuple):
     text: str
 
 
-class _Memory:
-    """A function of a text that remembers its last results. Their texts have at most MAX_HELD characters in all."""
-
-    def __init__(self, function: Callable[[str, bool], Reading | None]) -> None:
-        self._function, self._held, self._length = function, dict[tuple[str, bool], Reading | None](), 0
-
-    def cache_clear(self) -> None:
-        self._held.clear()
-        self._length = 0
-
-    def __call__(self, text: str, science: bool = False) -> Reading | None:
-        key = text, science
-        if len(text) > MAX_LENGTH:
-            return None
-        if key not in self._held:
-            self._held[key] = self._function(text, science)
-            self._length += len(text) + 50  # a short text has a tree of a few nodes, too
-            while self._length > MAX_HELD:
-                oldest = next(iter(self._held))
-                self._length -= len(oldest[0]) + 50
-                del self._held[oldest]
-        return self._held[key]
-
-
-@_Memory  # one gold is read for many answers
 def read(text: str, science: bool = False) -> Reading | None:
     """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
+    return _read(text, science) if len(text) <= MAX_LENGTH else None
+
+
+@functools.lru_cache(maxsize=100)  # one gold is read for many answers. 100 of the longest texts take about 50 MB
+def _read(text: str, science: bool) -> Reading | None:
     try:
         found = tokens(text)
         tree = _read_whole(Cursor(found, read_clause, science)) if found else None
@@ -135,15 +119,17 @@ def read_clause(cursor: Cursor) -> Node:
     skip_label(cursor)
     skip_heading(cursor)
     sides, relations = [NO_NAME if cursor.sees(APPROX) and not cursor.depth else _read_side(cursor)], []
-    while (length := cursor.approximation_length(cursor.at)) or cursor.sees(*RELATIONS):
+    while (length := approximation_length(cursor, cursor.at)) or cursor.sees(*RELATIONS):
         bracket = cursor.sees("(")
         relations.append(APPROX if length else cursor.now.text)
         cursor.at += length or 1
         sides.append(_read_side(cursor))
         if bracket:
             cursor.take(")")
-    skip_condition(cursor, function=relations == ["="] and sides[0].kind == "call")
-    return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
+    clause = Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
+    if not is_parameter(find_parameter(cursor, cursor.at)[0], [clause]):  # `read_items` reads it
+        skip_condition(cursor, function=relations == ["="] and sides[0].kind == "call")
+    return clause
 
 
 def _read_cases(cursor: Cursor) -> Node:
@@ -160,7 +146,7 @@ def _read_side(cursor: Cursor) -> Node:
     text, following = cursor.now.text, cursor.ahead(1).text
     if text in _LIMITS or text in ("[", "|") or (following == "(" and (text in _OF_LETTERS or text == "P")):
         end, nested = cursor.at, 0
-        while end < min(cursor.at + MAX_TAIL, len(cursor.tokens) - 1) and (nested or cursor.tokens[end].text != "="):
+        while end < min(cursor.at + MAX_NAME, len(cursor.tokens) - 1) and (nested or cursor.tokens[end].text != "="):
             nested += (cursor.tokens[end].text in ("{", "(", "[")) - (cursor.tokens[end].text in ("}", ")", "]"))
             end += 1
         found = [token.text for token in cursor.tokens[cursor.at : end]]
@@ -177,8 +163,12 @@ def _read_union(cursor: Cursor) -> Node:
     while cursor.takes(r"\cup"):
         parts.append(_read_ratio(cursor))
     if cursor.takes(r"\setminus"):
-        return _without(list_of(parts), _read_ratio(cursor))
-    return list_of(parts)
+        return _without(_union(parts), _read_ratio(cursor))
+    return _union(parts)
+
+
+def _union(parts: Sequence[Node]) -> Node:
+    return list_of(parts)._replace(value="∪") if len(parts) > 1 else parts[0]
 
 
 def _without(node: Node, points: Node) -> Node:
@@ -192,7 +182,7 @@ def _without(node: Node, points: Node) -> Node:
         raise Unreadable("a point outside")
     ends = pairwise((first, *inside, last))
     marks = [node.value[0] + ")", *["()"] * (len(inside) - 1), "(" + node.value[1]]
-    return Node("list", "", tuple(Node("tuple", mark, pair) for mark, pair in zip(marks, ends, strict=True)))
+    return _union([Node("tuple", mark, pair) for mark, pair in zip(marks, ends, strict=True)])
 
 
 def _literal(node: Node) -> Fraction:
@@ -208,7 +198,7 @@ def _literal(node: Node) -> Fraction:
 
 def _read_ratio(cursor: Cursor) -> Node:
     parts = [read_quantity(cursor)]
-    while not cursor.no_bar_or_ratio and (cursor.sees(":") or cursor.starts_to(cursor.at)):
+    while not cursor.no_bar_or_ratio and (cursor.sees(":") or starts_to(cursor, cursor.at)):
         cursor.take()
         parts.append(read_quantity(cursor))
     if len(parts) > 1 and parts[-1].value == PICOMETER:  # 3:00 pm
@@ -230,9 +220,9 @@ def read_quantity(cursor: Cursor) -> Node:
     after, direction = without_direction(without_bracket(after), degrees)
     if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
         raise Unreadable("5 th    5 M, which may be millions")
-    found, noun = _unit_around("°" if degrees else cursor.currency, after)
+    unit, noun = _unit_around("°" if degrees else cursor.currency, after)
     cursor.currency = outer
-    unit: Unit | None = "pm" if found == PICOMETER and not cursor.science else found  # 3 pm
+    unit = "pm" if unit == PICOMETER and not cursor.science else unit  # 3 pm
     said = (Node("words", words_of(direction) or noun),) if direction or noun else ()
     quantity = Node("quantity", unit, (value, *said)) if unit else value
     joint = cursor.sees("and", ",")
@@ -254,7 +244,7 @@ def _without_degrees(value: Node) -> tuple[Node, bool]:
     r"""Is the value a number of degrees? -2\sqrt{3}^\circ has -2\sqrt{3} of them."""
     if value.kind == "call" and value.value == "°":
         return value.parts[0], True
-    if value.kind == "call" and value.value in ("neg", "*"):
+    if value.kind == "call" and value.value in ("neg", "*", "of"):
         last, degrees = _without_degrees(value.parts[-1])
         return value._replace(parts=(*value.parts[:-1], last)), degrees
     return value, False
@@ -275,7 +265,7 @@ def _unit_around(before: str, after: Sequence[Token]) -> tuple[Unit | None, str]
             raise Unreadable("two units")
         return unit, ""
     noun = noun_of(after)
-    found = unit_and_words(after) if not alone else (alone, words_of(after)) if noun else None
-    if before == "°" or not (found or noun):
+    both = unit_and_words(after) if not alone else (alone, words_of(after)) if noun else None
+    if before == "°" or not (both or noun):
         raise Unreadable(after[0].text)
-    return found or (noun, "")
+    return both or (noun, "")

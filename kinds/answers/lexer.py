@@ -197,6 +197,8 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
         word = upright or other or piece in ("pH", "pOH", "pKa", "pKb", "pKw")
         letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
         return [Token("word" if word else "run", letters, spaced)]
+    if kind == "set" and piece.strip("{} ")[-1] in "EP":  # \mathbb{P}(A) is P(A)
+        return [Token("run", piece.strip("{} ")[-1], spaced)]
     text = {"degrees": "°", "row": r"\\", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
     if kind == "matrix":  # \begin {array}{c} is \begin{array}
         text = "".join(piece.partition("}")[:2]).replace(" ", "")

@@ -1,18 +1,20 @@
 r"""Lists, and the brackets around them: points, intervals, sets, matrices, absolute values, and mere parentheses.
 
-    items   = clause {("," | ";" | "and" | "or") clause} [integers] 1, 2    19, 46, and 82    x=1 or x=2    1 \pm 2
-    integers = [","] ["("] ["where"] letter ("\in" "\mathbb{Z}" | "is" "an" "integer") [")"]    k\pi, k \in \mathbb{Z}
+    items   = clause {("," | ";" | "and" | "or") clause} [parameter]    1, 2    19, 46, and 82    x=1 or x=2    1 \pm 2
     bracket = opening items closing                                 (x+1)    (1,2)    [0,1)    |x|    \lfloor x \rfloor
     set     = "\{" items "\}" | "\{" letter bar clause "\}"         \{1,2\}     \{x : x > 1\}
+            | "\{" clause bar letter "\in" "\mathbb{Z}" "\}"         \{k\pi : k \in \mathbb{Z}\}
     bar     = ":" | "|" | "\mid"
     matrix  = "\begin" clause {("&" | "\\") clause} "\end"          \begin{pmatrix} 1 \\ 2 \end{pmatrix}
 
-x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the brackets, grammar.py has clause.
+x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the brackets, grammar.py the rule clause,
+clause_ends.py the rule parameter.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kinds.answers.clause_ends import find_parameter, starts_condition
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
@@ -24,7 +26,7 @@ MAX_ITEMS = 64
 def read_items(cursor: Cursor) -> tuple[Node, ...]:
     """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
     clauses, word, starts = [cursor.read_clause()], "", [0]
-    while cursor.sees(",", ";", "and", "or") and not _is_parameter(cursor.integer_condition(cursor.at)[0], clauses):
+    while cursor.sees(",", ";", "and", "or") and not is_parameter(find_parameter(cursor, cursor.at)[0], clauses):
         comma = cursor.takes(",", ";")
         word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
         if not comma and word == "or":
@@ -34,19 +36,21 @@ def read_items(cursor: Cursor) -> tuple[Node, ...]:
         if len(clauses) > MAX_ITEMS:
             raise Unreadable("too many items")
     clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
-    letter, length = cursor.integer_condition(cursor.at)
+    for_all = starts_condition(cursor, cursor.at + cursor.sees(",", ";"))
+    letter, length = find_parameter(cursor, cursor.at)
     cursor.at += length
     items = (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
-    return (_family(letter, items),) if letter else items
+    family = _family(letter, items) if letter else NOTHING
+    return (family._replace(parts=(*family.parts, NOTHING) if for_all else family.parts),) if letter else items
 
 
 def _family(letter: str, items: Sequence[Node]) -> Node:
-    if not _is_parameter(letter, items):
+    if not is_parameter(letter, items):
         raise Unreadable("5 (k \\in \\mathbb{Z})")
     return Node("family", letter, (list_of(both_signs(items)),))
 
 
-def _is_parameter(letter: str, items: Sequence[Node]) -> bool:
+def is_parameter(letter: str, items: Sequence[Node]) -> bool:
     r"""Is this the k of x = 2k\pi? In x > 2, x \in \mathbb{Z} the letter is the unknown."""
     parts = [part for item in items for part in (item.parts if item.kind == "list" else (item,)) if letter]
     chains = [part for part in parts if part.kind == "chain" and mentions(part, letter)]

@@ -1,4 +1,4 @@
-r"""Numbers and letters, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
+r"""Numbers, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
     numeral  = number [mixed | ("\overline" | "\dot") group | "repeating" | "\ldots"]
                                                                                12   1,234   0.1\overline{6}    0.333...
@@ -11,20 +11,15 @@ r"""Numbers and letters, and what stands right beside a number: its base, the th
     scale    = "hundred" | "thousand" | "million" | ...                        5 million
     percent  = "%" | "percent" | "per" "cent"                                  50\%
 
-    letter    = (sign | first letter of a run) ["_" subscript] {"'"} ["^" "{" "(" number ")" "}"] ["\circ" letter]
-                                                                               x     \alpha     the x of xy     f^{(3)}
-    subscript = letter | group                                                 F_{n-1}     v_max     the B of k_BT
-
 A number is one token, with its groups of three digits, its point and its exponent: see lexer.py. A group is a token, or
 tokens in braces (`Cursor.take_group`).
 """
 
-import re
 from fractions import Fraction
 
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
-from kinds.answers.tables import CURRENCIES, NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
+from kinds.answers.tables import CURRENCIES, ORDINALS, PERCENT, POWERS_OF_TEN, SPELLED_NUMBERS
 from kinds.answers.tree import Node, call, number
 from kinds.answers.units import SYMBOLS
 from kinds.patterns import forward
@@ -153,8 +148,8 @@ def read_currency(cursor: Cursor) -> None:
 
 
 def read_scale(cursor: Cursor, value: Node) -> Node:
-    while cursor.now.text in NUMBER_WORDS:
-        value = call("*", value, number(10 ** NUMBER_WORDS[cursor.take()]))
+    while cursor.now.text in POWERS_OF_TEN:
+        value = call("*", value, number(10 ** POWERS_OF_TEN[cursor.take()]))
     return value
 
 
@@ -167,33 +162,3 @@ def read_percent(cursor: Cursor, value: Node) -> Node:
         raise Unreadable("7 + 50%")
     cursor.at += 1 + per_cent
     return call("/", value, number(100))
-
-
-def read_letter(cursor: Cursor) -> Node:
-    r"""x    x_1    F_{n-1}    \alpha'. It cuts the first letter off a run: xy^2 is x times y^2."""
-    name = cursor.take() if cursor.now.kind == "sign" else cursor.take_character()
-    name = {r"\pi": "π", r"\infty": "∞", "μ": r"\mu", "Ω": r"\Omega"}.get(name, name)
-    if cursor.takes("_"):
-        name += "_" + _read_subscript(cursor)
-    while cursor.takes("'"):
-        name += "'"
-    if cursor.science and name[0].isupper() and cursor.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
-        name += "°"
-        name += "_" + _read_subscript(cursor) if cursor.takes("_") else ""
-    alphabetic = name.isalpha()
-    following = [cursor.ahead(distance).text for distance in range(6)] if name in ("f", "g", "h", "y") else []
-    if following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
-        cursor.at += 6
-        name += "^" + following[3]
-    if alphabetic and cursor.sees(r"\circ") and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text):  # f\circ g
-        cursor.take()
-        name += "∘" + cursor.take()
-    return Node("letter", name)
-
-
-def _read_subscript(cursor: Cursor) -> str:
-    """1    n    {n-1}    max. k_BT is k_B times T, and v_max is read as v_{max} for its vowel."""
-    kind, text, _ = cursor.now
-    if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
-        return cursor.take_group()
-    return cursor.take_character()

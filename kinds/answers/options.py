@@ -2,15 +2,17 @@ r"""Options: the letter that answers a multiple-choice question, with or without
 
     option    = ["("] letter (")" | "." | ":" | "-" | "(") [clause | any tokens]     A)     (C) 5 m/s     C: nitrogen
 
-The text may name no second option and no doubt: B. C.     B. not C     B. 12 or 13 are unreadable.
+The text may name no second option and no doubt: B. C.     B. not C     B. 12 or 13     B. is wrong are unreadable.
 """
 
 import re
 
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Token, Unreadable, canonical
-from kinds.answers.tables import DOUBTS
+from kinds.answers.nouns import DOUBTS
 from kinds.answers.tree import NOTHING, Node
+
+_SAY_OF_IT = ("not", "is", "isn't", "was", "wasn't")  # text that starts so is about the option: B: not this one
 
 
 def starts_option(cursor: Cursor) -> bool:
@@ -36,19 +38,20 @@ def read_option(cursor: Cursor) -> Node:
         return Node("letter", letter)
     text = cursor.tokens[cursor.at : -1]
     doubts = any(token.text in ("or", r"\boxed") or token.text.casefold() in DOUBTS for token in text)
+    doubts = doubts or text[0].text.casefold() in _SAY_OF_IT
     padded = [END, END, *text, END]
     if doubts or any(_is_option(*padded[at - 2 : at + 2]) for at in range(2, len(padded) - 1)):
         raise Unreadable("B. C.    B. not C")
     words = Node("words", canonical(text))
     try:
-        read = cursor.read_clause()
+        content = cursor.read_clause()
     except Unreadable as error:
         if isinstance(error, Broken):
             raise
-        read = words
-    if cursor.now != END or read == NOTHING:
-        read, cursor.at = words, len(cursor.tokens) - 1
-    return Node("option", letter, (read,))
+        content = words
+    if cursor.now != END or content == NOTHING:
+        content, cursor.at = words, len(cursor.tokens) - 1
+    return Node("option", letter, (content,))
 
 
 def _is_option(first: Token, before: Token, letter: Token, after: Token) -> bool:

@@ -8,6 +8,7 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
     rounded   -                             a number of a gold that may be rounded       the gold 8.31, in science
     letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
     call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
+    call      of                            two factors, the second in brackets          f(x), also x(x+1)
     base      the base of its digits        the digits as one number                     204_5
     quantity  its unit: see units.py        the number of units, and words behind them   5 cm, 8 eggs, 6 m/s east
     measure   -                             quantities in falling units                  3 hours 5 minutes
@@ -16,9 +17,9 @@ Equal trees are equal answers. comparison.py finds the other equal ones.
     option    its letter                    its text                                     C. 5 m/s, in science
     ratio     -                             the terms                                    3:5
     tuple     its brackets                  the items                                    (1,2), [0,1)
-    list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
+    list      "", "and", "or", "{}" or "∪"  the items                                    1,2    1 or 2    A \cup B
     chain     its relations                 the sides; without a name the first is empty x=5, 1<x<2, \approx 3.46
-    family    the letter of any integer     what it is in                                k\pi, k \in \mathbb{Z}
+    family    the letter of any integer     what it is in, and NOTHING if "for all"      k\pi, k \in \mathbb{Z}
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
 """
 
@@ -27,6 +28,9 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kinds.answers.lexer import Broken, Unreadable
+from kinds.patterns import forward
+
+_POINT = forward("[A-Z](?:_.++)?'*+")  # P, P_1, P'
 
 
 class Node(NamedTuple):
@@ -69,6 +73,21 @@ def scaled(factor: Node, matrix: Node) -> Node:
         raise Unreadable("2|A|")
     rows = [row._replace(parts=tuple(call("*", factor, entry) for entry in row.parts)) for row in matrix.parts]
     return matrix._replace(parts=tuple(rows))
+
+
+def product(factors: list[Node]) -> Node:
+    """Several factors are a product. P(1,2) is the point (1,2) with its name, but C(7,2) is a binomial coefficient."""
+    if [factor.kind for factor in factors] == ["letter", "tuple"] and _POINT.fullmatch(factors[0].value):
+        name, point = factors
+        whole = [part.value for part in point.parts if part.kind == "number" and not part.parts]
+        chosen = point.value == "()" and len(whole) == len(point.parts) == 2 and whole[0] >= whole[1]
+        return call("binom", *point.parts) if chosen and name.value == "C" else point
+    matrices = [factor for factor in factors if factor.kind == "matrix"]
+    if len(factors) > 1 and matrices:
+        if len(matrices) > 1:
+            raise Unreadable("a product of matrices")
+        return scaled(product([factor for factor in factors if factor.kind != "matrix"]), matrices[0])
+    return factors[0] if len(factors) == 1 else call("*", *factors)
 
 
 def renamed(node: Node, old: str, new: str) -> Node:

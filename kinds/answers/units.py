@@ -1,17 +1,19 @@
-r"""Units: which letters behind a value are its unit, and which unit. No unit is converted into another.
+r"""Units: which letters behind a value are its unit, and which unit.
+
+No unit is converted into another, except degrees and radians (comparison.py).
 
 A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^2} and meters per second squared are
 {(m, 1), (s, -2)}. Two units are equal if these sets are. tables.py has the names of units.
 
-    unit   = factor {["*" | "/" | "per" | "a"] factor}               N m   m/s^2   J/mol K is J/(mol K)
-    factor = [square] (name | group | "\frac" group group) [power]   m   (mol K)   \frac{m}{s^2}
-    group  = "(" unit ")" | "{" unit "}"
-    square = "square" | "sq" | "cubic" | "cu"                        square meters   sq. ft.   cubic cm
-    power  = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
+    unit         = powered_unit {["*" | "/" | "per" | "a"] powered_unit}      N m   m/s^2   J/mol K is J/(mol K)
+    powered_unit = [square] (symbol | inner_unit | "\frac" inner_unit inner_unit) [power]   m   (mol K)   \frac{m}{s^2}
+    inner_unit   = "(" unit ")" | "{" unit "}"
+    square       = "square" | "sq" | "cubic" | "cu"                           square meters   sq. ft.   cubic cm
+    power        = ["^"] ["-"] digit | "squared" | "cubed"                    cm^2   s^{-1}   cm2   seconds squared
 
 The hard question of the grammar is whether letters behind a value are its unit or a factor: 5 m, 5 cm, 5x, 5 m/s.
 `starts_unit` answers it, by the table STARTS_UNIT for all but a few forms. A unit is looked for at most MAX_TAIL tokens
-ahead, so the time of the whole grammar is linear in the text.
+ahead, and a variable as many back, so the time of the whole grammar is linear in the text.
 """
 
 import re
@@ -20,6 +22,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import kinds.answers.tables as tables
+from kinds.answers.clause_ends import ends_clause
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Token, Unreadable, tokens
 from kinds.answers.nouns import noun_of, without_direction, words_of
@@ -28,6 +31,7 @@ Powers = frozenset[tuple[str, int]]
 Unit = Powers | str  # a text is a counted noun
 PICOMETER: Powers = frozenset([("pm", 1)])
 DEGREES: Powers = frozenset([("°", 1)])
+RADIANS: Powers = frozenset([("rad", 1)])
 MAX_TAIL = 24
 
 
@@ -67,7 +71,7 @@ STARTS_UNIT = {
     "quotient": ("apart", "numeric"),  # 5 m/s^2. x m/s is a product
     "letter": ("apart", "numeric", "science"),  # 5 m. In math it is a product, as 5x is
 }
-_AFTER_NUMBER = (*tables.PERCENT, *tables.NUMBER_WORDS, "per")
+_AFTER_NUMBER = (*tables.PERCENT, *tables.POWERS_OF_TEN, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *tables.ORDINALS)  # 5cm and 5th; 2mg may be a product
 
 
@@ -91,10 +95,10 @@ def starts_unit(cursor: Cursor, numeric: bool) -> bool:
 
 
 def _was_variable(cursor: Cursor, letter: str) -> bool:
-    r"""Does this upright letter stand earlier in the clause: the last t of \mathrm{3t^2 + 7t}?"""
-    for at in range(cursor.at - 1, -1, -1):
+    r"""Does this upright letter stand shortly before, in the clause: the last t of \mathrm{3t^2 + 7t}?"""
+    for at in range(cursor.at - 1, max(-1, cursor.at - 1 - MAX_TAIL), -1):
         text = cursor.tokens[at].text
-        if text == letter or (cursor.ends_clause(at) and text not in (")", "}")):
+        if text == letter or (ends_clause(cursor, at) and text not in (")", "}")):
             return text == letter
     return False
 
@@ -116,7 +120,7 @@ def tail(cursor: Cursor) -> list[Token] | None:
     nested = 0
     for end in range(cursor.at, min(cursor.at + MAX_TAIL, len(cursor.tokens))):
         token = cursor.tokens[end]
-        if not nested and (cursor.ends_clause(end) or is_smaller(None, cursor.tokens, end)):
+        if not nested and (ends_clause(cursor, end) or is_smaller(None, cursor.tokens, end)):
             return cursor.tokens[cursor.at : end]
         nested += (token.text in ("(", "{")) - (token.text in (")", "}"))
         power = token.kind == "number" and token.text.isdecimal() and len(token.text) == 1
@@ -148,7 +152,7 @@ def unit_of(found: Sequence[Token]) -> Powers | None:
     """Return the unit that these tokens write, None if they write none."""
     if any(one.text == "per" and two.text == "cent" for one, two in pairwise(found)):  # 98 dollars per cent
         return None
-    cursor = _cursor(found)
+    cursor = _unit_cursor(found)
     try:
         powers = read_unit(cursor)
     except Unreadable:
@@ -170,7 +174,7 @@ def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
     return None
 
 
-def _cursor(found: Sequence[Token]) -> Cursor:
+def _unit_cursor(found: Sequence[Token]) -> Cursor:
     r"""Join the names that have several tokens: \mu m, k\Omega, ° C. Drop the full stop of sq. ft."""
     merged: list[Token] = []
     for token, before in zip(found, [END, *found], strict=False):
@@ -188,7 +192,7 @@ def _cursor(found: Sequence[Token]) -> Cursor:
     return Cursor(merged)
 
 
-def _takes(cursor: Cursor, *texts: str) -> bool:
+def _takes_text(cursor: Cursor, *texts: str) -> bool:
     """Take one of these words or signs, if it comes next."""
     is_next = cursor.now.text in texts
     cursor.at += is_next
@@ -197,32 +201,32 @@ def _takes(cursor: Cursor, *texts: str) -> bool:
 
 def read_unit(cursor: Cursor) -> Counter[str]:
     """N m    m/s^2    miles per hour. Everything after a slash is below it."""
-    powers, sign = _read_factor(cursor), 1
+    powers, sign = _read_powered_unit(cursor), 1
     while cursor.now != END and cursor.now.text not in (")", "}"):
-        if _takes(cursor, "/", "per", "a", "an"):
+        if _takes_text(cursor, "/", "per", "a", "an"):
             sign = -1
-        elif not _takes(cursor, "*") and cursor.now.text == "-" and cursor.ahead(1).kind == "word":  # N-m
+        elif not _takes_text(cursor, "*") and cursor.now.text == "-" and cursor.ahead(1).kind == "word":  # N-m
             cursor.take()
-        for name, power in _read_factor(cursor, first=False).items():
+        for name, power in _read_powered_unit(cursor, first=False).items():
             powers[name] += sign * power
     return powers
 
 
-def _read_factor(cursor: Cursor, first: bool = True) -> Counter[str]:
-    times = 2 if _takes(cursor, "square", "sq") else 3 if _takes(cursor, "cubic", "cu") else 1
-    if _takes(cursor, r"\frac"):
-        powers = _read_group(cursor)
-        powers.subtract(_read_group(cursor))
+def _read_powered_unit(cursor: Cursor, first: bool = True) -> Counter[str]:
+    times = 2 if _takes_text(cursor, "square", "sq") else 3 if _takes_text(cursor, "cubic", "cu") else 1
+    if _takes_text(cursor, r"\frac"):
+        powers = _read_inner_unit(cursor)
+        powers.subtract(_read_inner_unit(cursor))
     else:
-        powers = _read_group(cursor) if cursor.now.text in ("(", "{") else _read_symbol(cursor)
+        powers = _read_inner_unit(cursor) if cursor.now.text in ("(", "{") else _read_symbol(cursor)
     times *= _read_power(cursor, first)
     return Counter({name: times * power for name, power in powers.items()})
 
 
-def _read_group(cursor: Cursor) -> Counter[str]:
+def _read_inner_unit(cursor: Cursor) -> Counter[str]:
     closing = {"(": ")", "{": "}"}.get(cursor.take())
     powers = read_unit(cursor)
-    if closing is None or not _takes(cursor, closing):
+    if closing is None or not _takes_text(cursor, closing):
         raise Unreadable("no group")
     return powers
 
@@ -233,7 +237,7 @@ def _read_symbol(cursor: Cursor) -> Counter[str]:
     symbol = None if text in tables.COMPOUND else symbol_of(text)
     written = tables.COMPOUND.get(text) or (text.replace("-", " ") if "-" in text else "")
     if symbol is None and written:
-        return read_unit(_cursor(tokens(written)))
+        return read_unit(_unit_cursor(tokens(written)))
     if symbol is None:
         raise Unreadable(text)
     return Counter({symbol: 1})
@@ -243,32 +247,19 @@ def _read_power(cursor: Cursor, first: bool) -> int:
     """^2    ^{-1}    squared    cm2    m s-1. Nothing is the power 1. s-1 alone may be a difference."""
     if cursor.now.text in ("squared", "cubed"):
         return 2 if cursor.take() == "squared" else 3
-    if _takes(cursor, "^"):
-        braces = _takes(cursor, "{")
-        power = _read_integer(cursor)
-        if braces and not _takes(cursor, "}"):
+    if _takes_text(cursor, "^"):
+        braces = _takes_text(cursor, "{")
+        power = _read_signed_digit(cursor)
+        if braces and not _takes_text(cursor, "}"):
             raise Unreadable("no closing brace")
         return power
     written = "".join("" if token.spaced else token.text for token in (cursor.now, cursor.ahead(1)))
-    return _read_integer(cursor) if written[:1] in ("2", "3") or (written in ("-1", "-2", "-3") and not first) else 1
+    attached = written[:1] in ("2", "3") or (written in ("-1", "-2", "-3") and not first)
+    return _read_signed_digit(cursor) if attached else 1
 
 
-def _read_integer(cursor: Cursor) -> int:
-    sign, digit = -1 if _takes(cursor, "-") else 1, cursor.take()
+def _read_signed_digit(cursor: Cursor) -> int:
+    sign, digit = -1 if _takes_text(cursor, "-") else 1, cursor.take()
     if not re.fullmatch("[1-9]", digit):
         raise Unreadable(digit)
     return sign * int(digit)
-
-
-def same_unit(gold: Unit | None, answer: Unit | None) -> bool:
-    """May two answers have these units? One of them may be missing, and a price may say per what.
-
-    cm and cm    cm and none    5 cents per ounce and 5 cents
-    """
-    if gold is None or answer is None:
-        return True
-    if gold == answer or isinstance(gold, str) or isinstance(answer, str):
-        return gold == answer
-    more, less = (gold, answer) if len(gold) > len(answer) else (answer, gold)
-    per = all(power < 0 for _, power in more - less)
-    return less < more and {name for name, _ in less} <= tables.CURRENCIES and per

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 from kinds.answers.algebra import variables
 from kinds.answers.tables import APPROX, INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
-from kinds.answers.tree import INFINITY, NO_NAME, Node, call, measured, number
+from kinds.answers.tree import INFINITY, NO_NAME, Node, call, measured, mentions, number
 from kinds.patterns import forward
 
 _MARK = forward(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'++$")  # of a function: f_2, f^3, f'
+_NUMBERED = forward(r"_[0-9](?:,[0-9])?$")  # x_1 and x_{1,2} are values of x
 _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
 
 
@@ -32,32 +33,50 @@ def is_unknown(side: Node) -> bool:
     return is_name(side) and side.value not in ("+", "/", "abs", *TRIGONOMETRIC)
 
 
+def is_named(equation: Node) -> bool:
+    r"""Is the first side the name of the last one? In e=1/2 and i=3 the letters e and i are names too."""
+    first, last = equation.parts[0], equation.parts[-1]
+    return is_unknown(first) or is_constant_as_name(first, last)
+
+
+def is_constant_as_name(side: Node, value: Node) -> bool:
+    """Is a side of an equation e or i alone, and has the value no such letter?"""
+    return side.kind == "letter" and side.value in ("e", "i") and not mentions(value, side.value)
+
+
 def is_name(side: Node) -> bool:
     r"""Is a side of an equation a name, not a value of its own? These are names; 2x, x^2, xy and \sqrt{x} are not.
 
-    x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
+    x    f(2)    P(A)    \cos A    |AB|    AB    AB^2    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
     """
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
     if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
         positive = [part.parts[0] if part.value == "neg" else part for part in side.parts[1:]]  # x-y, but not -x
         return all(map(is_name, [*side.parts[:1], *positive]))
-    return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
+    return _is_function(side) or (side.value == "*" and _is_one_symbol(side.parts))
 
 
-def _is_function(factors: Sequence[Node]) -> bool:
-    r"""f(x), P(2), F(x,y), f'(0), f^{-1}(2), f_2(x), f^{(3)}(0), (f\circ g)(x), \phi(10), \gcd(12,18)."""
-    first = factors[0]
+def _is_function(side: Node) -> bool:
+    r"""f(x), P(2), F(x,y), f'(0), f^{-1}(2), f_2(x), f^{(3)}(0), (f\circ g)(x), \gcd(12,18), \det A, but not fx."""
+    if side.value == "*" and side.parts[0].value in OPERATORS:
+        return len(side.parts) == 2
+    if side.value != "of":
+        return False
+    first, inside = side.parts
     if first.value == "^" and first.parts[1] == call("neg", number(1)):
         first = first.parts[0]
-    closed = len(factors) == 2 and (factors[1].kind != "tuple" or factors[1].value == "()")  # not f(1,2]
+    closed = inside.kind != "tuple" or inside.value == "()"  # not f(1,2]
     name = str(first.value) if first.kind == "letter" and closed else ""
     name = _MARK.sub("", name)
     return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
-    r"""Do several letters write one symbol: AB of a segment, \Delta H, dx, m\angle A?"""
+    r"""Do several letters write one symbol: AB of a segment, its square AB^2, \Delta H, dx, m\angle A?"""
+    power = factors[-1]
+    if power.value == "^" and power.parts[1] == number(2) and str(power.parts[0].value)[0].isupper():
+        factors = [*factors[:-1], power.parts[0]]
     if any(factor.kind != "letter" for factor in factors):
         return False
     first, *rest = (factor.value for factor in factors)
@@ -74,8 +93,10 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     """
     if name != NO_NAME or gold.kind in ("words", "letter"):
         letters = [re.sub(r"\([a-z]\)$", "", node.value) for node in (side, name) if node.kind == "letter"]  # v of v(t)
-        same = side == name or (len(letters) == 2 and letters[0] == letters[1])
-        return same or _is_graph(side, name) or _is_graph(name, side)
+        pair = len(letters) == 2 and letters[1] in (letters[0], _NUMBERED.sub("", letters[0]))
+        return side == name or pair or _is_graph(side, name) or _is_graph(name, side)
+    if is_constant_as_name(side, gold):
+        return True
     if not is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
     own = variables(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
@@ -83,7 +104,7 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
         return not own & variables(side)
     if _is_derivative(side) and side.parts[1].parts[1].value in own:  # dy/dx = 2x
         return True
-    if not own or (side.value == "*" and _is_function(side.parts)):
+    if not own or _is_function(side):
         return True
     symbol = side.value in ("*", "abs", *TRIGONOMETRIC) or (side.value == "/" and side.parts[0].value == "*")
     return symbol and not own & variables(side)  # |F|    dv/dt    \Delta E
@@ -91,7 +112,7 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
 
 def _is_graph(side: Node, other: Node) -> bool:
     """Is this f(x), g(t) or h(x), and the other one y, y(x) or f?"""
-    function = side.value == "*" and _is_function(side.parts) and side.parts[0].value in ("f", "g", "h")
+    function = _is_function(side) and side.parts[0].value in ("f", "g", "h")
     return function and other.kind == "letter" and other.value in ("y", "y(x)", side.parts[0].value)
 
 
@@ -103,42 +124,42 @@ def _is_derivative(side: Node) -> bool:
 
 def sorted_names(answer: Node, name: Node) -> Node:
     """Write (y,x)=(7,3) as (x,y)=(3,7): in the order of the gold's name, or by the alphabet."""
-    unknowns = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
-    if answer.parts[0].kind != "tuple" or len({*unknowns}) < len(answer.parts[0].parts):
+    letters = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
+    if answer.parts[0].kind != "tuple" or len({*letters}) < len(answer.parts[0].parts):
         return answer
-    order = _order(unknowns, name)
-    if not all(len(side.parts) == len({*unknowns}) for side in answer.parts) or not {*unknowns} <= {*order}:
+    order = _order(letters, name)
+    if not all(len(side.parts) == len({*letters}) for side in answer.parts) or not {*letters} <= {*order}:
         return answer
-    places = sorted(range(len(unknowns)), key=lambda at: order.index(unknowns[at]))
+    places = sorted(range(len(letters)), key=lambda at: order.index(letters[at]))
     sides = (side._replace(parts=tuple(side.parts[at] for at in places)) for side in answer.parts)
     return answer._replace(parts=tuple(sides))
 
 
 def as_point(node: Node, name: Node) -> Node:
     """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or by the alphabet. Other lists keep their order."""
-    unknowns = names_in_order([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
-    if not unknowns:
+    letters = names_in_order([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
+    if not letters:
         names_given = [part.parts[0] for part in node.parts if node.kind == "list" and is_equation(part)]
         point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
         return node if point else node._replace(value="or")
-    order = _order(unknowns, name)
-    if len({*unknowns}) < len(unknowns) or not {*unknowns} <= {*order}:
+    order = _order(letters, name)
+    if len({*letters}) < len(letters) or not {*letters} <= {*order}:
         return node._replace(value="")
-    return Node("list", "", tuple(part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))))
+    return Node("list", "", tuple(part for _, part in sorted(zip(map(order.index, letters), node.parts, strict=True))))
 
 
 def names_in_order(parts: list[Node]) -> list[str]:
     """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
     sides = [part.parts[0] if is_equation(part) else interval(part)[0] for part in parts]
-    unknowns = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
-    return unknowns if all(unknowns) and len({*unknowns}) > 1 else []
+    letters = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
+    return letters if all(letters) and len({*letters}) > 1 else []
 
 
-def _order(unknowns: list[str], name: Node) -> list[str]:
-    r"""Return unknowns in the order of the gold's name, or of a point: a,b    x,y. Greek letters, as r,\theta, stay."""
+def _order(letters: list[str], name: Node) -> list[str]:
+    r"""Return letters in the order of the gold's name, or of a point: a,b    x,y. Greek letters, as r,\theta, stay."""
     if name.kind == "tuple":
         return [part.value for part in name.parts]
-    return unknowns if any(unknown.startswith("\\") for unknown in unknowns) else sorted(unknowns)
+    return letters if any(unknown.startswith("\\") for unknown in letters) else sorted(letters)
 
 
 def interval(node: Node) -> tuple[Node, Node]:

@@ -13,10 +13,11 @@ A label, a heading and a condition leave nothing in the tree. If a word in them 
 
 import re
 
+from kinds.answers.clause_ends import ends_clause, starts_condition
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Unreadable
-from kinds.answers.nouns import MAX_WORDS, changes_value, noun_of
-from kinds.answers.tables import ARTICLES, CURRENCIES, SETS
+from kinds.answers.nouns import ARTICLES, MAX_WORDS, changes_value, noun_of
+from kinds.answers.tables import CURRENCIES, SETS
 from kinds.answers.tree import NOTHING, REALS, Node
 from kinds.answers.units import SYMBOLS
 
@@ -35,7 +36,7 @@ def read_words(cursor: Cursor) -> Node | None:
     if cursor.now.kind not in ("run", "word"):
         return None
     end = cursor.at
-    while not cursor.ends_clause(end) and cursor.tokens[end].kind in ("run", "word", "number"):
+    while not ends_clause(cursor, end) and cursor.tokens[end].kind in ("run", "word", "number"):
         end += 1
     found = cursor.tokens[cursor.at : end]
     long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
@@ -43,7 +44,7 @@ def read_words(cursor: Cursor) -> Node | None:
     if short and found[0].kind == "run" and not found[0].text.islower() and len(cursor.tokens) == 2:
         return None  # NO and No: comparison.py compares their letters
     price = SYMBOLS.get(cursor.now.text) in CURRENCIES and cursor.ahead(1).kind == "number"  # USD 5
-    if not cursor.ends_clause(end) or not (long or short) or price:
+    if not ends_clause(cursor, end) or not (long or short) or price:
         return None
     cursor.at = end
     texts = [token.text.casefold().removesuffix("'s") for token in found]
@@ -90,7 +91,7 @@ def skip_condition(cursor: Cursor, function: bool = False) -> None:
     if function and mark in (",", "for") and len(letter) == 1 and rest == [r"\in", r"\mathbbR"]:  # f(x)=2x, x \in R
         cursor.at += 4
     comma = cursor.sees(",") and cursor.at + 2 < len(cursor.tokens)
-    if cursor.starts_condition(cursor.at + comma):
+    if starts_condition(cursor, cursor.at + comma):
         cursor.at += 2 + comma
         while cursor.now.kind in ("run", "word"):
             word = cursor.take().casefold()

@@ -1,22 +1,21 @@
-"""What does a seed for each rollout cost vLLM? Its tokens/s in two ways to repeat a call; seconds of sync, sleep, wake.
+"""The speed of vLLM: tokens/s with and without a seed for each rollout; seconds of sync, sleep and wake.
 
-    python -m tools.vllm_seeds FOLDER [--size tiny]     FOLDER and size: of tools/random_model.py
+    python -m tools.vllm_speed FOLDER [--size tiny]     FOLDER and size: of tools/random_model.py
 
     seeded      a seed for each rollout, as rollout.VLLMEngine does
     unseeded    torch's generator, set once before `generate`
 
-Both ways take turns. The rates are medians over the turns, and the ratio is the median of the ratios of the turns.
+Both ways to repeat a call take turns. Rates are medians over the turns, and the ratio is the median of their ratios.
 "repeats: yes" means that equal calls drew equal responses.
 """
 
 from __future__ import annotations
 
-import trainer
+import trainer.process
 
 if __name__ == "__main__":
-    trainer.prepare()  # sets environment variables that torch reads when it is imported
+    trainer.process.prepare()  # sets environment variables that torch reads when it is imported
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,26 +29,26 @@ import rollout
 from engines.vllm import sampling_params
 from rollout import Engine, Request, Sampling, VLLMEngine
 from tools.markdown import table
-from tools.random_model import SHAPES
+from tools.random_model import folder_and_size
 from tools.speed import compare
-from trainer.count import GIB
 from trainer.exits import Refusal, explained
 from trainer.files import read_lines
+from trainer.peaks import GIB
 
 
 def unseeded(n: int, seed: int, sampling: Sampling) -> Any:
-    """vLLM draws with torch's generator if a request has no seed."""
+    """Return vLLM's sampling parameters without a seed: it draws with torch's generator."""
     found = sampling_params(n, seed, sampling)
     found.seed = None
     return found
 
 
 class RepeatedCall:
-    """A call of an engine with one of two sampling parameters, and what it drew each time."""
+    """A call of an engine with one of two ways to seed it, and the responses of each repetition."""
 
     def __init__(self, engine: Engine, requests: list[Request], sampling: Sampling, params: Callable):
         self.engine, self.requests, self.sampling, self.params = engine, requests, sampling, params
-        self.drawn: list[list[list[list[int]]]] = []  # of each time: the responses to each prompt
+        self.drawn: list[list[list[list[int]]]] = []  # of each repetition: the responses to each prompt
 
     def __call__(self) -> int:
         """Make the call. Returns the number of tokens that it drew."""
@@ -65,10 +64,10 @@ class RepeatedCall:
 
 def compare_ways(engine: Engine, requests: list[Request], sampling: Sampling, turns: int) -> list[Any]:
     """Return a row of the table: N, tokens/s of both ways, their ratio, whether each repeats. All requests have N."""
-    seeded, free = (RepeatedCall(engine, requests, sampling, way) for way in (sampling_params, unseeded))
-    seeded()  # warms up
-    found = compare("", "tokens/s", turns, seeded, free)
-    return [requests[0].n, found.ours, found.plain, found.ratio, seeded.repeats(), free.repeats()]
+    with_seeds, without = (RepeatedCall(engine, requests, sampling, way) for way in (sampling_params, unseeded))
+    with_seeds()  # warms up
+    found = compare("", "tokens/s", turns, with_seeds, without)
+    return [requests[0].n, found.ours, found.plain, found.ratio, with_seeds.repeats(), without.repeats()]
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -81,9 +80,9 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def table_of_ways(engine: Engine, prompts: list[list[int]], size: str) -> str:
     """Return the table of both ways, with a row for each N. prompts: in tokens."""
-    sizes, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
+    every_n, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
     rows = []
-    for n in sizes:
+    for n in every_n:
         requests = [Request(x, n, i) for i, x in enumerate(prompts[: rollouts // n])]
         rows.append(compare_ways(engine, requests, Sampling(length), turns))
     return table(["N", "seeded, tokens/s", "unseeded, tokens/s", "ratio", "seeded repeats", "unseeded repeats"], rows)
@@ -115,14 +114,6 @@ def measure_vllm(folder: Path, size: str) -> None:
     engine.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--size", choices=SHAPES, default="1.5B")
-    args = parser.parse_args()
-    measure_vllm(args.folder, args.size)
-
-
 if __name__ == "__main__":
     with explained(code=2):
-        main()
+        measure_vllm(*folder_and_size(__doc__))

@@ -1,10 +1,9 @@
-"""trainer/report.py: the first lines of a run, a row of scores, curves."""
+"""trainer/console.py: the first lines of a run, its last sentence."""
 
 from helpers import set_up, settings
-from matplotlib.figure import Figure
 
 import brorl
-from trainer.report import compare_with_start, draw_curves
+from trainer.console import compare_with_start
 from trainer.settings import GIVEN
 
 
@@ -20,21 +19,6 @@ def test_the_introduction_shows_what_the_user_set(tmp_path, capsys):
     used = {name for name in brorl.BRORL if getattr(config, name, None) is not None}
     assert f"{len(used - set_by_user - {'learning_rate'})} more as in the recipe" in said
     assert max(map(len, said.splitlines())) <= 80
-
-
-def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):
-    """Makes impossible: a crash at the end of a run that had no informative prompt; axes around nothing."""
-    drawn, savefig = [], Figure.savefig
-
-    def save(figure, path):
-        drawn.extend(axis.axison for axis in figure.axes)
-        savefig(figure, path)
-
-    monkeypatch.setattr(Figure, "savefig", save)
-    rows = [{"step": i, "samples": 8 * i, "reward": 0.0, "pass_rate": 0.0} for i in range(1, 3)]
-    rows = [{"step": 0, "samples": 0, "eval/pass@1": 0.1, "eval/pass@1_se": 0.1}, *rows]
-    draw_curves(rows, tmp_path / "curves.png", "a run")
-    assert (tmp_path / "curves.png").stat().st_size > 10_000 and drawn == [True] * 2 + [False] * 4
 
 
 def test_the_last_sentence_compares_the_first_score_with_the_last():

@@ -1,4 +1,4 @@
-"""tools/vllm_seeds.py: both ways to repeat a call, with an engine of the test."""
+"""tools/vllm_speed.py: both ways to repeat a call, with an engine of the test."""
 
 import time
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ import torch
 
 import rollout
 from rollout import Group, Request, Sampling
-from tools import vllm_seeds
-from tools.vllm_seeds import RepeatedCall, compare_ways, measure_vllm, unseeded
+from tools import vllm_speed
+from tools.vllm_speed import RepeatedCall, compare_ways, measure_vllm, unseeded
 from trainer.exits import Refusal
 
 
@@ -27,12 +27,12 @@ class Drawing:
 
 def test_both_ways_are_timed_and_repeat(monkeypatch):
     """Makes impossible: a rate in rollouts, two ways that are one, a way that is said to repeat and does not."""
-    monkeypatch.setattr(vllm_seeds, "sampling_params", lambda n, seed, sampling: SimpleNamespace(seed=seed))
+    monkeypatch.setattr(vllm_speed, "sampling_params", lambda n, seed, sampling: SimpleNamespace(seed=seed))
     clock, before = iter(range(100)), rollout.sampling_params
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     requests, sampling = [Request([1], 3, 5), Request([2], 3, 6)], Sampling(4)
     assert compare_ways(Drawing(), requests, sampling, 2) == [3, 24.0, 24.0, 1.0, "yes", "yes"]
-    seeded, free = (RepeatedCall(Drawing(), requests, sampling, x) for x in (vllm_seeds.sampling_params, unseeded))
+    seeded, free = (RepeatedCall(Drawing(), requests, sampling, x) for x in (vllm_speed.sampling_params, unseeded))
     assert seeded() == free() == 24 and seeded.drawn != free.drawn
     with mock.patch.object(torch, "manual_seed"):
         seeded()

@@ -1,18 +1,16 @@
-"""The console of a run, and curves.png."""
+"""What a run prints on the terminal: its first lines, a row per step and per evaluation, its last sentence."""
 
 from __future__ import annotations
 
 import json
 import os
 import textwrap
-from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
 from trainer.adapters import trainable
 from trainer.data import Data
-from trainer.launch import precision_of
 from trainer.settings import GIVEN, Config, formatted
 from trainer.text import appends_eos, starts_with_two_bos, turn_end
 
@@ -23,7 +21,7 @@ def introduction(config: Config, origins: dict[str, str], data: Data, policy, en
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     lora = config.lora_rank and not config.eval_only
     weights = "also the frozen weights; adapters in float32" if lora else "weights in float32"
-    precision = precision_of(accelerator).replace("bfloat16", f"bfloat16, {weights}")
+    precision = config.precision.replace("bfloat16", f"bfloat16, {weights}")
     adapters = sum(p.numel() for p in trainable(policy)) / 1e6
     share = f"; adapters of rank {config.lora_rank} are {adapters:,.2f}M of them" if lora else ""
     limits = {"steps": config.max_steps, "hours": config.max_hours, "samples": config.max_samples}
@@ -107,7 +105,7 @@ def remarks(config: Config, data: Data) -> list[str]:
 
 
 STEP_COLUMNS = {"reward": 8, "pass_rate": 6, "entropy": 9, "kl_ref": 10, "grad_norm": 11}  # metric -> width
-HEADS = {"pass_rate": "kept"}  # share of prompts that are kept; elsewhere a pass rate is the chance to be right
+TITLES = {"pass_rate": "kept"}  # share of prompts that are kept; elsewhere a pass rate is the chance to be right
 
 
 class Console:
@@ -149,7 +147,7 @@ class Console:
         for name, width in STEP_COLUMNS.items():
             row += f"{metrics[name]:{width}.3g}" if name in metrics else f"{'-':>{width}}"
         row += f"{metrics['response_tokens']:8.1f}{seconds:9.1f}{'' if left is None else duration(left):>8}"
-        header = f"{'step':>9}" + "".join(f"{HEADS.get(name, name):>{width}}" for name, width in STEP_COLUMNS.items())
+        header = f"{'step':>9}" + "".join(f"{TITLES.get(name, name):>{width}}" for name, width in STEP_COLUMNS.items())
         self.say_row(f"{header}{'tokens':>8}{'seconds':>9}{'left':>8}", row)
         for sentence in warnings:
             self.say(textwrap.fill(f"step {metrics['step']}: {sentence}", 80, subsequent_indent=" " * 9))
@@ -174,33 +172,3 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
-
-
-def draw_curves(rows: list[dict], path: Path, title: str) -> None:
-    """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
-    from trainer.pictures import finish, panels  # matplotlib takes a second to import
-
-    scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
-    shown = {  # title of a panel -> what is normal, and the metrics
-        "held-out pass@k, band: 2 standard errors": ("pass@1 rises", scores),
-        "reward; pass rate of dynamic sampling": ("reward rises; pass rate stays above 0", ["reward", "pass_rate"]),
-        "entropy (nats per token)": ("falls slowly, stays above 0", ["entropy"]),
-        "KL (nats per token)": ("kl_ref grows until a reset; engine_kl stays near 0", ["kl_ref", "engine_kl"]),
-        "share of tokens clipped": ("a few percent at most", ["clip_high_fraction", "clip_low_fraction"]),
-        "gradient norm before clipping": ("no jumps by a factor of 10", ["grad_norm"]),
-    }
-    figure, axes = panels(3, 2, title)
-    for axis, (panel, (normal, keys)) in zip(axes.flat, shown.items(), strict=True):
-        for key in keys:
-            points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
-            if points:
-                x, y, se = zip(*points, strict=True)
-                axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
-                low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
-                axis.fill_between(x, low, high, alpha=0.2)
-        finish(axis, f"{panel}\n{f'normal: {normal}' if axis.lines else 'no data'}")
-        if not axis.lines:
-            axis.set_axis_off()
-        elif len(axis.lines) > 1:
-            axis.legend(frameon=False, fontsize="small")
-    figure.savefig(path)
