@@ -118,7 +118,7 @@ def token_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor
     """log π_θ(τ_t | x, τ_<t) of each token: log softmax(logits / temperature) at the token. (T, V), (T,) -> (T,).
 
     In float32 or wider. train.py computes the same numbers and the same gradient without holding the logits of all
-    tokens: `chunked_logprobs` in trainer/head.py.
+    tokens: `chunked_logprobs` in trainer/policy.py.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     logp = torch.log_softmax(logits.to(wide) / temperature, dim=-1)  # (T, V)
@@ -296,7 +296,7 @@ MINIMA = {"ratio_min", "engine_ratio_min"}
 def token_metrics(b: Tokens, objective: Objective = OBJECTIVES["brorl"]) -> dict[str, Tensor]:
     """Return sums over these tokens, and the extremes named in MAXIMA and MINIMA.
 
-    trainer/sums.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
+    trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
     clip_high_fraction   tokens with A > 0 whose gradient the objective removes: r > 1 + ε_high
     clip_low_fraction    tokens with A < 0 whose gradient the objective removes: r < 1 - ε_low
@@ -308,7 +308,7 @@ def token_metrics(b: Tokens, objective: Objective = OBJECTIVES["brorl"]) -> dict
     tis_capped_fraction  Σ 1[ρ > C]                   0 for an objective without a tis_cap
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
-                                                      vocabulary (trainer/head.py: chunked_logprobs)
+                                                      vocabulary (trainer/policy.py: chunked_logprobs)
     """
     with torch.enable_grad():
         logp = b.logp.detach().requires_grad_()

@@ -14,7 +14,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
 
     1  problems      in an order fixed by the seed                       trainer/progress.py: next_problems
     2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
-    3  verify        reward, correctness and reason of each response     trainer/judge.py; verify.py
+    3  verify        reward, correctness and reason of each response     trainer/rollouts.py; verify.py
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
@@ -74,18 +74,18 @@ from tqdm import tqdm
 
 import loss as L
 from trainer.command_line import read_settings
-from trainer.exits import explained
 from trainer.launch import fsdp_requested, start_accelerator
-from trainer.metrics import step_metrics
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
+from trainer.metrics import Sums, step_metrics
+from trainer.micro_batches import MicroBatch, micro_batches
 from trainer.offload import on_device
 from trainer.out_of_memory import advising
 from trainer.outcomes import Outcomes, Rollout
+from trainer.policy import log_probs, write_log_probs
+from trainer.process import explained
 from trainer.progress import Progress, seed_of
 from trainer.rollouts import roll_out
 from trainer.settings import Config
 from trainer.start import Setup, set_up
-from trainer.sums import Sums
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts

@@ -32,7 +32,7 @@ A timeout, a crash and None earn 0. If your own kind pays less than 0 for a wron
 that cannot be read. Let your function pay the low reward for such text too, and make it end in time for any text.
 
 **Strict rules.** For the kinds of the table the answer comes after the last </think>, and a response with an open
-<think> has none. If the prompt opened it, put <think> before the response, as trainer/judge.py does. A rule reads
+<think> has none. If the prompt opened it, put <think> before the response, as trainer/rollouts.py does. A rule reads
 the whole answer or none of it: with N = 512 rollouts a policy can find a gap in a lenient rule, and train on it.
 
 **A model's text is hostile.** `judge` runs in the trainer's process, so it must end quickly for any text. It may use

@@ -21,11 +21,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.command_line import read_settings
-from trainer.judge import Judge
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import roll_out, rollouts_of
+from trainer.rollouts import Judge, roll_out, rollouts_of
 from trainer.settings import Config
 from verify import REASONS, Problem, Verdict
 

@@ -17,11 +17,11 @@ from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES
 from lab.grade import grade, main
+from trainer.metrics import Sums
 from trainer.micro_batches import micro_batches
 from trainer.policy import Policy
 from trainer.problems import load_problems
 from trainer.settings import Config
-from trainer.sums import Sums
 
 ROOT = Path(__file__).resolve().parent.parent
 

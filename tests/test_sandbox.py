@@ -29,12 +29,12 @@ from unittest import mock
 import pytest
 
 import verify
-from sandbox import WeakSandbox, rights, seccomp
+from sandbox import WeakSandbox, kernel, walls
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result
 from sandbox.keeper import NICENESS
+from sandbox.kernel import ABSENT, AUDIT_ARCH, REFUSED, TESTED, seccomp_filter
 from sandbox.pool import Pool
-from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, TESTED, seccomp_filter
 from sandbox.values import tagged
 from sandbox.worker import START, Worker
 
@@ -530,11 +530,11 @@ def test_as_another_user(another_user):
 @pytest.mark.parametrize(
     ("name", "old", "new", "reached", "fault"),
     [
-        ("seccomp.py", "return platform", "return False and platform", 1, "no seccomp, "),
-        ("landlock.py", "if version < 1:", "if True:", 2, "no Landlock"),
+        ("kernel.py", "return platform", "return False and platform", 1, "no seccomp, "),
+        ("kernel.py", "if version < 1:", "if True:", 2, "no Landlock"),
         # The kernel does nothing, and nobody notices.
-        ("seccomp.py", "if prctl(PR_SET", "if False and prctl(PR_SET", 1, "the network can be reached, "),
-        ("landlock.py", "restricted = libc", "restricted = True or libc", 2, "files can be read"),
+        ("kernel.py", "if prctl(PR_SET", "if False and prctl(PR_SET", 1, "the network can be reached, "),
+        ("kernel.py", "restricted = libc", "restricted = True or libc", 2, "files can be read"),
     ],
 )
 def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached, fault):
@@ -573,7 +573,7 @@ def test_every_worker_has_a_user_of_its_own():
     assert len(users) == 2
     for user in users:
         [number] = set(re.findall("[0-9]+", user))
-        assert int(number) >= rights.FIRST_USER
+        assert int(number) >= walls.FIRST_USER
 
 
 def verdict_of_filter(machine, number, *arguments, arch=None):
@@ -585,19 +585,19 @@ def verdict_of_filter(machine, number, *arguments, arch=None):
     while True:
         code, yes, no, k = instructions[at]
         at += 1
-        if code == seccomp.LOAD:
+        if code == kernel.LOAD:
             accumulator = struct.unpack_from("=I", data, k)[0]
-        elif code == seccomp.AND:
+        elif code == kernel.AND:
             accumulator &= k
-        elif code == seccomp.RETURN:
+        elif code == kernel.RETURN:
             return k
         else:
             equal, greater, any_bit = accumulator == k, accumulator > k, accumulator & k
-            holds = {seccomp.EQUAL: equal, seccomp.GREATER: greater, seccomp.ANY_BIT: any_bit}
+            holds = {kernel.EQUAL: equal, kernel.GREATER: greater, kernel.ANY_BIT: any_bit}
             at += yes if holds[code] else no
 
 
-ALLOW, NO = seccomp.ALLOW, seccomp.ERRNO
+ALLOW, NO = kernel.ALLOW, kernel.ERRNO
 
 
 @pytest.mark.parametrize("machine", AUDIT_ARCH)
@@ -611,12 +611,12 @@ def test_the_filter_says_what_the_table_says(machine):
     for numbers in ABSENT.values():
         assert verdict_of_filter(machine, numbers[column]) == NO | 38
     refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *TESTED.values()]}
-    for number in set(range(seccomp.LAST_KNOWN_CALL + 1)) - refused:
+    for number in set(range(kernel.LAST_KNOWN_CALL + 1)) - refused:
         assert verdict_of_filter(machine, number, 3, 3, 3) == ALLOW
     for number in (452, 1000, 0x40000000, 2**32 - 1):
         assert verdict_of_filter(machine, number) == NO | 38
     [other] = set(AUDIT_ARCH) - {machine}
-    assert verdict_of_filter(machine, 0, arch=other) == seccomp.KILL_PROCESS
+    assert verdict_of_filter(machine, 0, arch=other) == kernel.KILL_PROCESS
 
     for decision, calls in FILTERED.items():
         for name, *arguments in calls:

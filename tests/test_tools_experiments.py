@@ -16,12 +16,11 @@ from scipy import stats
 
 import train
 from tiny import exact
-from tools import experiment_plan, experiments
-from tools.experiment_plan import counted, plan_of, runs_of, small, value_of, varied, wanted
-from tools.experiment_report import report
+from tools import experiments
+from tools.experiments import counted, plan_of, report, runs_of, small, value_of, varied, wanted
 from trainer.command_line import read_settings
-from trainer.exits import Refusal
 from trainer.files import read_csv
+from trainer.process import Refusal
 from trainer.settings import Config
 
 PLAN = """
@@ -55,8 +54,7 @@ arms = { b = { learning_rate = 2.0 }, c = {} }
 @pytest.fixture
 def evidence(tmp_path, monkeypatch):
     """A folder for plans and data, with the plan `one`, and a policy folder. Runs are made in tmp_path/runs."""
-    for module in (experiments, experiment_plan):
-        monkeypatch.setattr(module, "EVIDENCE", tmp_path / "evidence")
+    monkeypatch.setattr(experiments, "EVIDENCE", tmp_path / "evidence")
     monkeypatch.setattr(experiments, "RUNS", tmp_path / "runs")
     for folder in ("evidence", "policy"):
         (tmp_path / folder).mkdir()

@@ -9,7 +9,7 @@ from helpers import lines
 
 from tools.fit import check, flags, main
 from trainer.card_memory import Needs
-from trainer.exits import Refusal
+from trainer.process import Refusal
 
 
 @pytest.mark.parametrize(

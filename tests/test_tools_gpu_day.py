@@ -10,8 +10,8 @@ from helpers import ROOT, lines
 
 import train
 from tools.gpu_day import compare_runs, train_within, versions
-from trainer.exits import Refusal
-from trainer.peaks import GIB
+from trainer.clock import GIB
+from trainer.process import Refusal
 
 
 def test_a_budget_is_a_share_of_the_card(monkeypatch):

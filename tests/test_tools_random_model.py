@@ -2,7 +2,7 @@
 
 import pytest
 from helpers import lines
-from test_trainer_update_memory import parameters
+from test_trainer_card_memory import parameters
 from transformers import AutoConfig, AutoTokenizer
 
 from kinds.users import load_rewards

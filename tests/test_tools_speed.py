@@ -7,7 +7,7 @@ import torch
 
 from tools import speed
 from tools.speed import PARTS, Speeds, compare, plain_log_probs
-from trainer.head import chunked_logprobs
+from trainer.policy import chunked_logprobs
 
 SMALL = {
     "rollout": {"samples": 32, "length": 2, "most_at_once": 16},

@@ -12,7 +12,7 @@ import torch
 from helpers import lines
 
 from tools import intervals, ttest
-from trainer.exits import Refusal
+from trainer.process import Refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ import rollout
 from rollout import Group, Request, Sampling
 from tools import vllm_speed
 from tools.vllm_speed import RepeatedCall, compare_ways, measure_vllm, unseeded
-from trainer.exits import Refusal
+from trainer.process import Refusal
 
 
 class Drawing:

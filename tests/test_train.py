@@ -10,13 +10,13 @@ from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set
 
 import loss as L
 import train
-from trainer.exits import Refusal
+from trainer.metrics import Sums
 from trainer.micro_batches import micro_batches
 from trainer.outcomes import Outcomes
 from trainer.policy import Policy
+from trainer.process import Refusal
 from trainer.progress import Progress
 from trainer.settings import Config
-from trainer.sums import Sums
 from verify import Verdict
 
 # ------------------------------------------------------------------------------------------------ stages 1 to 5

@@ -20,10 +20,9 @@ from trainer.adapters import Adapted, add_adapters, copy_sharing_frozen, trainab
 from trainer.autocast import dither_under_autocast
 from trainer.command_line import read_settings
 from trainer.console import remarks_on_rate
-from trainer.exits import Refusal
-from trainer.head import chunked_logprobs
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
-from trainer.policy import Policy, recompute_layers
+from trainer.micro_batches import MicroBatch, micro_batches
+from trainer.policy import Policy, chunked_logprobs, log_probs, recompute_layers, write_log_probs
+from trainer.process import Refusal
 from trainer.start import build_models
 from trainer.trial import logits_fault
 

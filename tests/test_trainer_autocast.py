@@ -8,8 +8,8 @@ from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 from engines.model import matrices_of, whole_tensors
 from engines.rounding import dithered
 from trainer.autocast import dither_under_autocast
-from trainer.micro_batches import MicroBatch, log_probs
-from trainer.policy import recompute_layers
+from trainer.micro_batches import MicroBatch
+from trainer.policy import log_probs, recompute_layers
 
 KINDS = [
     (LlamaConfig, {}),

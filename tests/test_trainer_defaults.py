@@ -8,7 +8,7 @@ from helpers import TINY
 
 import brorl
 from trainer.command_line import read_settings
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.settings import GIVEN
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainer import launch
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.settings import Config
 
 

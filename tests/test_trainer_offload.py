@@ -8,8 +8,8 @@ from helpers import contents, random_policy, run, set_up
 from ranks import FSDP2
 from transformers import LlamaConfig
 
-from trainer.exits import Refusal
 from trainer.offload import OffloadedAdamW, allocate_moments, on_device, to_host
+from trainer.process import Refusal
 
 
 def test_an_optimizer_step_is_adamws_bit_for_bit():

@@ -9,12 +9,12 @@ import torch
 from helpers import arguments, settings
 
 import train
-import trainer.exits as exits
+import trainer.process as process
 from trainer import out_of_memory
-from trainer.exits import Refusal
+from trainer.card_memory import Count
+from trainer.clock import GIB
 from trainer.out_of_memory import advising
-from trainer.peaks import GIB
-from trainer.update_memory import Count
+from trainer.process import Refusal
 
 ON_A_CARD, ON_A_CPU = (SimpleNamespace(device=torch.device(x), num_processes=1) for x in ("cuda", "cpu"))
 # vLLM 0.32.0: vllm/v1/core/kv_cache_utils.py, vllm/v1/worker/utils.py
@@ -59,7 +59,7 @@ def advised(tmp_path, failure, accelerator=ON_A_CPU, phase=None, **changes) -> s
 def test_an_update_without_memory_names_three_flags(by_hand, tmp_path, monkeypatch):
     """Makes impossible: an out-of-memory error of a run that says neither where nor what to change."""
     ends = []
-    monkeypatch.setattr(exits, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(process, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
     monkeypatch.setattr(train, "update", mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments(tmp_path, eval_samples=1)])
     with pytest.raises(SystemExit):
@@ -123,9 +123,9 @@ def test_other_errors_stay_and_a_failed_count_hides_nothing(by_hand, tmp_path, m
 
 def test_a_refusal_says_its_note(capsys, monkeypatch):
     """Makes impossible: advice that is added to the refusal of a start and not printed."""
-    monkeypatch.setattr(exits.os, "_exit", sys.exit)
+    monkeypatch.setattr(process.os, "_exit", sys.exit)
     refusal = Refusal("vLLM did not start")
     refusal.add_note("Out of memory in phase start.")
     with pytest.raises(SystemExit):
-        exits.refuse(refusal, 2)
+        process.refuse(refusal, 2)
     assert capsys.readouterr().err == "vLLM did not start\nOut of memory in phase start.\n"

@@ -18,9 +18,8 @@ from transformers import (
 )
 
 import loss as L
-from trainer.head import chunked_logprobs
-from trainer.micro_batches import MicroBatch, log_probs, micro_batches, write_log_probs
-from trainer.policy import Policy
+from trainer.micro_batches import MicroBatch, micro_batches
+from trainer.policy import Policy, chunked_logprobs, log_probs, write_log_probs
 from trainer.trial import logits_fault
 
 torch.manual_seed(0)

@@ -10,8 +10,8 @@ from helpers import TINY, loaded, settings
 
 from trainer import pretrained as module
 from trainer.data import load_data
-from trainer.exits import Refusal
 from trainer.pretrained import load_model, load_tokenizer
+from trainer.process import Refusal
 from trainer.text import stop_tokens
 
 

@@ -23,10 +23,10 @@ import loss as L
 import train
 import trainer.run as module
 from trainer.checkpoints import read_state
-from trainer.exits import Refusal
 from trainer.files import write
 from trainer.policy import Policy
 from trainer.pretrained import try_to_save
+from trainer.process import Refusal
 from trainer.progress import Progress
 from verify import Verdict
 

@@ -10,7 +10,7 @@ from helpers import settings, write_problems
 from kinds.users import load_rewards
 from trainer.command_line import read_settings
 from trainer.data import load_data
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.run_settings import check_same_run, input_digests
 from trainer.settings import GIVEN
 

@@ -3,8 +3,8 @@
 import pytest
 from helpers import write_problems
 
-from trainer.exits import Refusal
 from trainer.problems import load_problems
+from trainer.process import Refusal
 from trainer.sources import load_sources, read_spec, source_names
 
 

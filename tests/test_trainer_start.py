@@ -8,8 +8,8 @@ from helpers import loaded, set_up
 
 from sandbox import WeakSandbox
 from trainer import start
-from trainer.exits import Refusal
 from trainer.policy import Policy
+from trainer.process import Refusal
 from trainer.settings import Config
 from verify import Verdict
 

@@ -3,7 +3,7 @@
 import pytest
 from helpers import loaded
 
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.text import stop_tokens, turn_end
 
 

@@ -8,7 +8,7 @@ from helpers import random_policy, set_up
 from transformers import Gemma2Config, LlamaConfig
 
 from trainer import trial
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.settings import Config
 from trainer.trial import has_unused_parameters, logits_fault, shares_prompts
 

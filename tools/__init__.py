@@ -15,8 +15,5 @@ gpu_day             prints the card and versions, limits memory, prints the tabl
 module              imported by
 noise_law           which_n: the law of noise and the estimate of V_w / V_b. Also lab/3_loop.py
 half_groups         which_n: the gradients for that estimate
-experiment_plan     experiments: reads a plan
-experiment_report   experiments: compares and draws the arms
-markdown            experiment_report, gpu_day and vllm_speed: a table
-intervals           experiment_report and ttest: 95% intervals. Also lab/pool.py
+intervals           experiments and ttest: 95% intervals. Also lab/pool.py
 """

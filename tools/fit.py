@@ -6,7 +6,7 @@
 
     python -m tools.fit --check runs/NAME       a run that has ended: predicted beside measured, phase by phase
 
-trainer/update_memory.py makes the count. `RESERVE_GIB` and `GRAPHS_GIB` (trainer/card_memory.py) are added for memory
+trainer/card_memory.py makes the count. `RESERVE_GIB` and `GRAPHS_GIB` (trainer/card_memory.py) are added for memory
 that it does not count. FSDP2 has no figure with --lora_rank, and none with --offload, which refuses FSDP2.
 """
 
@@ -32,18 +32,19 @@ from trainer.card_memory import (
     GRAPHS_GIB,
     ONE,
     RESERVE_GIB,
+    Count,
     Needs,
+    count_update,
     largest_share,
     layout_of,
     needs_by_layout,
     needs_of_run,
     room_gib,
 )
-from trainer.exits import Refusal, explained, refusing
+from trainer.clock import GIB, largest_peaks
 from trainer.files import read_lines
-from trainer.peaks import GIB, largest_peaks
+from trainer.process import Refusal, explained, refusing
 from trainer.settings import Config
-from trainer.update_memory import Count, count_update
 
 # Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.7
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}

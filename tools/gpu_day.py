@@ -21,10 +21,9 @@ from pathlib import Path
 import torch
 
 import train
-from tools.markdown import table
-from trainer.exits import Refusal, explained
-from trainer.files import read_lines
-from trainer.peaks import GIB, largest_peaks
+from trainer.clock import GIB, largest_peaks
+from trainer.files import read_lines, table
+from trainer.process import Refusal, explained
 
 
 def versions() -> str:

@@ -17,8 +17,9 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from trainer.adapters import trainable
-from trainer.micro_batches import log_probs, micro_batches
+from trainer.micro_batches import micro_batches
 from trainer.outcomes import Rollout
+from trainer.policy import log_probs
 from trainer.progress import seed_of
 from trainer.settings import Config
 from trainer.start import Setup

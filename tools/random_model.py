@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from trainer.exits import explained
 from trainer.files import json_lines, write
+from trainer.process import explained
 
 
 def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool):

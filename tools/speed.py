@@ -4,7 +4,7 @@
     python -m tools.speed rollout log_probs           some parts
 
     part            ours                                               plain
-    log_probs       trainer/head.py: chunked_logprobs                  log_softmax of all logits
+    log_probs       trainer/policy.py: chunked_logprobs                  log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
     hand_over       rollout.py: Group, from engine to micro-batch      lists of Python's numbers between them
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
@@ -38,15 +38,14 @@ from torch import Tensor
 import loss as L
 import train
 from rollout import Group, Request, Sampling, TorchEngine
-from trainer.exits import explained
-from trainer.head import chunked_logprobs
-from trainer.micro_batches import micro_batches, write_log_probs
+from trainer.metrics import Sums
+from trainer.micro_batches import micro_batches
 from trainer.outcomes import Rollout
-from trainer.policy import Policy
+from trainer.policy import Policy, chunked_logprobs, write_log_probs
 from trainer.problems import load_problems
+from trainer.process import explained
 from trainer.rollouts import rollouts_of
 from trainer.settings import TINY, Config
-from trainer.sums import Sums
 from trainer.text import encode
 from verify import Problem
 

@@ -19,8 +19,8 @@ import numpy as np
 from scipy import stats
 
 from tools.intervals import interval
-from trainer.exits import Refusal, explained, refusing
 from trainer.files import read_lines
+from trainer.process import Refusal, explained, refusing
 
 SETTINGS = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_response_tokens", "verify_timeout")
 

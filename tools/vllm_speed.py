@@ -28,12 +28,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import rollout
 from engines.vllm import sampling_params
 from rollout import Engine, Request, Sampling, VLLMEngine
-from tools.markdown import table
 from tools.random_model import folder_and_size
 from tools.speed import compare
-from trainer.exits import Refusal, explained
-from trainer.files import read_lines
-from trainer.peaks import GIB
+from trainer.clock import GIB
+from trainer.files import read_lines, table
+from trainer.process import Refusal, explained
 
 
 def unseeded(n: int, seed: int, sampling: Sampling) -> Any:

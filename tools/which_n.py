@@ -48,13 +48,13 @@ from tools.noise_law import FEW, Ratio, kept_share, noise_at_equal_time, ratio_o
 from trainer.adapters import trainable
 from trainer.command_line import read_settings
 from trainer.console import short
-from trainer.exits import Refusal, explained
 from trainer.files import write
 from trainer.launch import fsdp_requested, start_accelerator
+from trainer.metrics import Sums
 from trainer.outcomes import Outcomes, Rollout
+from trainer.process import Refusal, explained
 from trainer.settings import TINY, Config
 from trainer.start import Setup, set_up
-from trainer.sums import Sums
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
 TABLE = (8, 16, 32, 64, 128, 256, 512)  # N of the table

@@ -3,24 +3,19 @@
 The stages of a step, behind train.py:
 
 progress.py         stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
-rollouts.py         stage 2: N rollouts of each prompt
-judge.py            stage 3: the thread that judges them
+rollouts.py         stages 2 and 3: N rollouts of each prompt, and the thread that judges them
 outcomes.py         their results: Rollout, Outcomes
-micro_batches.py    stages 6 and 7: rollouts cut into micro-batches, and `write_log_probs`
-policy.py           the policy as the loss sees it: log-probs of response tokens
-head.py             log-probs from hidden states, without all logits
-sums.py             sums of the metrics of a step's updates, over its tokens and over all ranks
-metrics.py          the numbers of a step and the scores of an evaluation
+micro_batches.py    stages 6 and 7: rollouts cut into micro-batches, as tensors
+policy.py           stages 6 and 7: log-probs of response tokens, without all logits
+metrics.py          the numbers of a step, summed over its tokens and all ranks, and the scores of an evaluation
 step_warnings.py    sentences about a step that the user should not overlook
 
 The run around them:
 
 settings.py         the settings, one line each
-command_line.py     parses the command line; --help, and suggestions for unknown flags
+command_line.py     parses the command line; --help, suggestions for unknown flags, refusal of what cannot work
 defaults.py         the values that the user left open: from the recipe, recipe.json or an earlier run
-settings_checks.py  refuses settings that cannot work
-process.py          environment variables for torch, and Ctrl-C during the imports
-exits.py            turns an exception into a sentence and an exit code
+process.py          begins and ends a program: variables for torch, Ctrl-C, a sentence and an exit code for an exception
 objectives.py       finds the objective that --objective names, and tries it
 launch.py           starts Accelerate; chooses the precision of a run, and says whether FSDP2 shards it
 start.py            builds the objects of a run
@@ -28,8 +23,7 @@ pretrained.py       model and tokenizer, in the folder format of transformers
 problems.py         reads a file of problems, and checks each problem
 public_data.py      the rows of public data sets and generators as problems
 sources.py          the problems of all sources of --data, in the shares of their weights
-data.py             the problems of a run, checked to be prompts that fit the model
-templates.py        a model's chat template, tried within limits
+data.py             the problems of a run, checked to be prompts that fit the model and its chat template
 text.py             a prompt in tokens, the tokens that end a response, and those that its text leaves out
 trial.py            trials before the run: is the policy the model, how is it computed, and does the engine sample it
 autocast.py         the forward pass in bfloat16, with weights rounded as in the engines
@@ -40,12 +34,9 @@ run_settings.py     what a run keeps of its settings and inputs: config.json for
 run.py              stage 9: the folder of a run, its logs, when it writes a checkpoint, how a killed run continues
 checkpoints.py      the tensors of a checkpoint
 clock.py            seconds and peak memory of each phase of a step, for timing.jsonl and the console
-peaks.py            the measured peak memory of a phase, and the sentence about the peaks of a run
 out_of_memory.py    which flags help after an out-of-memory error
-update_memory.py    the memory of an update, counted from the model's config
-card_memory.py      the memory that a run needs on each card, from this count
+card_memory.py      the memory that a run needs on each card, counted from the model's config
 console.py          what a run prints
-curves.py           curves.png
-pictures.py         the style of pictures
-files.py            text files that are replaced as a whole, JSON lines, CSV
+pictures.py         the style of pictures; curves.png
+files.py            text files that are replaced as a whole, JSON lines, CSV, tables
 """

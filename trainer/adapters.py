@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from engines.rounding import dithered
-from trainer.exits import Refusal
+from trainer.process import Refusal
 
 ALPHA = 32.0  # α
 

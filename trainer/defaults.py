@@ -18,7 +18,7 @@ import torch
 import brorl
 from engines.vllm import have_vllm
 from sandbox.messages import printable
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from trainer.run_settings import settings_at_start
 from trainer.settings import GIVEN, TINY, Config, rule
 

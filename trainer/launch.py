@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, parse_flag_from_env
 
-from trainer.exits import Refusal, refusing
+from trainer.process import Refusal, refusing
 from trainer.settings import Config
 
 

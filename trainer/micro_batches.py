@@ -1,4 +1,4 @@
-"""Stages 6 and 7: rollouts cut into micro-batches, and their log-probs. loss.py has the layout (T,)."""
+"""Stages 6 and 7: rollouts cut into micro-batches, as tensors. loss.py has the layout (T,)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from loss import Tokens
 from trainer.outcomes import Rollout
 from verify import Problem
 
-# Each response gets a copy of its prompt's keys and values. For each prompt token, this copy takes at most 1/8 of the
-# memory that a computed token takes until the backward pass: 0.01 to 0.11 of it in Llama, Qwen2 and GPT-2.
+# With shared prompts a response gets a copy of its prompt's keys and values. A copied token counts as 1/8 of a computed
+# one. Its memory was 0.01 to 0.11 of that in Llama, Qwen2 and GPT-2.
 COPY = 1 / 8
 NOTHING = torch.zeros(0, dtype=torch.int32)
 EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
@@ -32,7 +32,7 @@ class MicroBatch:
 
     rollouts: list[Rollout]
     inputs: tuple[Tensor, ...]  # of Policy.forward: distinct prompts and responses
-    computed: Tensor  # (T,) which of the K tokens of the distinct responses each token is
+    computed: Tensor  # (T,) index into the K computed numbers, which equal responses share
     engine_logp: Tensor  # (T,) log π_engine
     advantages: Tensor  # (S,) stage 5, one for each rollout
     lengths: Tensor  # (S,) response tokens of each rollout
@@ -41,9 +41,9 @@ class MicroBatch:
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout], device: torch.device) -> MicroBatch:
-        """Build the tensors on the device.
+        """Build the tensors on the device. Without rollouts they are one prompt without a response.
 
-        A rank has an empty micro-batch while other ranks still compute: it becomes a prompt without a response.
+        A rank with fewer micro-batches than the others has such empty ones, so that all run the model equally often.
         """
         keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
         distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
@@ -77,33 +77,11 @@ class MicroBatch:
         return Tokens(logp, self.old_logp, self.engine_logp, self.ref_logp, self.advantages, self.lengths)
 
 
-def log_probs(policy: torch.nn.Module, micro_batch: MicroBatch, temperature: float, accelerator: Accelerator):
-    """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device."""
-    with accelerator.autocast():
-        found = policy(*micro_batch.inputs, temperature)
-    return tuple(embedding(micro_batch.computed, x[:, None]).squeeze(-1) for x in found)  # x[...], with fast gradients
-
-
-@torch.no_grad()
-def write_log_probs(
-    policy: torch.nn.Module, mini_batch: list[MicroBatch], name: str, temperature: float, accelerator
-) -> Tensor:
-    """Stage 6: write log π of each micro-batch's tokens into its field `name`. Returns this rank's sum of entropies."""
-    total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
-    for micro_batch in mini_batch:
-        logp, entropy = log_probs(policy, micro_batch, temperature, accelerator)
-        total += entropy.double().sum()
-        setattr(micro_batch, name, logp.float())
-    if hasattr(policy, "reshard"):  # FSDP2 keeps the weights of a forward pass until its backward pass
-        policy.reshard()  # type: ignore[operator]
-    return total
-
-
 def cut(rollouts: Iterable[Any], budget: int, share_prompts: bool) -> list[list]:
     """Cut rollouts into lists of at most `budget` tokens with padding: the longest first, so padding is rare.
 
     With shared prompts the rollouts of a prompt stay together. A list then counts each of its prompts once, and for
-    each rollout the copy of its prompt's keys and values.
+    each rollout the copy of its prompt's keys and values. Equal responses count each time, though computed once.
     """
     lists: list[list] = [[]]
     prompts: set[int] = set()  # of the last list
@@ -132,4 +110,4 @@ def micro_batches(
     lists = cut(rollouts, budget, share_prompts)
     most = int(accelerator.gather(torch.tensor([len(lists)], device=accelerator.device)).max())
     lists += [[] for _ in range(most - len(lists))]
-    return [MicroBatch.of(rollouts, accelerator.device) for rollouts in lists]
+    return [MicroBatch.of(part, accelerator.device) for part in lists]

@@ -1,4 +1,4 @@
-"""Which flags help after an out-of-memory error, by the count of update_memory.py (docs/memory.md)."""
+"""Which flags help after an out-of-memory error, by the count of card_memory.py (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
-from trainer.card_memory import FSDP2, Needs, largest_share, layout_of, needs_of_run
-from trainer.clock import Clock
+from trainer.card_memory import FSDP2, Count, Needs, count_update, largest_share, layout_of, needs_of_run
+from trainer.clock import GIB, Clock, peak
 from trainer.launch import fsdp_requested
-from trainer.peaks import GIB, peak
 from trainer.settings import Config
-from trainer.update_memory import Count, count_update
 
 LORA_RANK = 16  # the --lora_rank of docs/memory.md
 # Messages of torch (GPU, CPU) and of vLLM, whose kinds of errors are also those of other mistakes

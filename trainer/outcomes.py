@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from verify import REASONS, Problem, Verdict
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
@@ -41,7 +41,7 @@ class Outcomes:
     reason: Tensor  # int64, index into verify.REASONS
     length: Tensor  # int64, response tokens
     truncated: Tensor  # bool
-    counted: Tensor  # bool: may be trained on. All; with the objective's mask_truncated only complete responses
+    counted: Tensor  # bool: may be trained on: every response, or with mask_truncated only the complete ones
     kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
 

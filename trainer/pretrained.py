@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
-from trainer.exits import Refusal, refusing
+from trainer.process import Refusal, refusing
 
 
 def is_missing_folder(path: str) -> bool:

@@ -28,17 +28,15 @@ from filelock import FileLock, Timeout
 
 from engines.model import whole_tensors
 from trainer.checkpoints import read_state, state_of, write_state
-from trainer.clock import Clock
+from trainer.clock import Clock, largest_peaks, peak_summary
 from trainer.console import Console, compare_with_start
-from trainer.curves import draw_curves
 from trainer.data import Data
-from trainer.exits import Refusal, refusing
 from trainer.files import json_lines, read_lines, write
 from trainer.launch import fsdp_requested
 from trainer.metrics import score_sources
 from trainer.outcomes import Outcomes, Rollout
-from trainer.peaks import largest_peaks, peak_summary
 from trainer.pretrained import save_model
+from trainer.process import Refusal, refusing
 from trainer.progress import Progress
 from trainer.run_settings import check_same_run, input_digests, recipes_of_run
 from trainer.settings import Config
@@ -233,6 +231,8 @@ class Run:
             self.console.say(sentence)
         if sentence := peak_summary(read_lines(self.folder / "timing.jsonl")):
             self.console.say(textwrap.fill(sentence, 80, subsequent_indent="  "))
+        from trainer.pictures import draw_curves  # matplotlib takes a second to import
+
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")

@@ -12,8 +12,8 @@ from typing import Any
 import brorl
 from kinds.users import reward_files
 from trainer.data import Data
-from trainer.exits import Refusal
 from trainer.objectives import file_of
+from trainer.process import Refusal
 from trainer.settings import Config, rule
 
 

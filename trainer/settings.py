@@ -1,7 +1,7 @@
 """The settings of a run, one line each. A field's help is its documentation (`python train.py --help`).
 
 A value comes from the command line, else from recipe.json in the model's folder, else from brorl.RECIPES[recipe]:
-trainer/defaults.py fills it in, and trainer/settings_checks.py refuses impossible ones. A field without a value is None
+trainer/defaults.py fills it in, and trainer/command_line.py refuses impossible ones. A field without a value is None
 until then. Later trainer/launch.py chooses the precision, and trainer/data.py may lower eval_max_response_tokens.
 """
 

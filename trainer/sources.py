@@ -17,8 +17,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from trainer.exits import Refusal
 from trainer.problems import load_problems
+from trainer.process import Refusal
 from trainer.public_data import load_gym, load_hub
 from verify import Problem
 

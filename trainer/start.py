@@ -17,14 +17,14 @@ from trainer.adapters import ALPHA, add_adapters, copy_sharing_frozen, trainable
 from trainer.autocast import dither_under_autocast
 from trainer.console import Console, introduction
 from trainer.data import Data, load_data
-from trainer.exits import Refusal, refusing
-from trainer.judge import Judge
 from trainer.launch import fsdp_requested
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, allocate_moments, to_host
 from trainer.policy import Policy, recompute_layers
 from trainer.pretrained import load_model, try_to_save
+from trainer.process import Refusal, refusing
 from trainer.progress import Progress
+from trainer.rollouts import Judge
 from trainer.run import Run
 from trainer.settings import Config
 from trainer.sharding import copy_from_rank_0, copy_sharing_weights, sharded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from trainer.exits import Refusal
+from trainer.process import Refusal
 from verify import Problem
 
 

@@ -16,11 +16,10 @@ from torch import Tensor
 import loss as L
 from rollout import Engine, Sampling
 from trainer.data import Data
-from trainer.exits import Refusal
-from trainer.judge import Judge
-from trainer.micro_batches import micro_batches, write_log_probs
-from trainer.policy import Policy
-from trainer.rollouts import roll_out
+from trainer.micro_batches import micro_batches
+from trainer.policy import Policy, write_log_probs
+from trainer.process import Refusal
+from trainer.rollouts import Judge, roll_out
 from trainer.settings import Config
 from trainer.step_warnings import engine_kl_limit
 

@@ -1,4 +1,4 @@
-"""trainer/exits.py: a sentence or a traceback, and the exit code."""
+"""trainer/process.py: a sentence or a traceback, and the exit code."""
 
 import errno
 import sys
@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 import train
-import trainer.exits as exits
-from trainer.exits import Refusal, refusing
+import trainer.process as process
+from trainer.process import Refusal, refusing
 
 
 @pytest.mark.parametrize("failure, rank, want, said", [
@@ -20,8 +20,8 @@ def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
     """Makes impossible: a refusal with a traceback, or of every rank at once; a bug without its traceback on each."""
     ends, waited = [], []
     monkeypatch.setattr(train, "read_settings", mock.Mock(side_effect=failure))
-    monkeypatch.setattr(exits, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
-    monkeypatch.setattr(exits.time, "sleep", waited.append)
+    monkeypatch.setattr(process, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(process.time, "sleep", waited.append)
     monkeypatch.setenv("RANK", str(rank))
     with pytest.raises(SystemExit):
         train.main()
@@ -32,9 +32,9 @@ def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
 
 def test_the_last_words_are_no_commands_for_the_terminal(capsys, monkeypatch):
     """Makes impossible: a quoted response, in a refusal or a traceback, that changes the user's terminal."""
-    monkeypatch.setattr(exits.os, "_exit", sys.exit)
+    monkeypatch.setattr(process.os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
-        exits.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
+        process.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
     assert capsys.readouterr().err == "Traceback:\n  é \\x1b[2J\\rall is well\n"
 
 

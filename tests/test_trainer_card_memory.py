@@ -1,4 +1,4 @@
-"""trainer/update_memory.py beside the memory of a real process; what trainer/card_memory.py makes of its counts."""
+"""trainer/card_memory.py: the count beside the memory of a real process, and what follows from it for a card."""
 
 import subprocess
 import sys
@@ -9,9 +9,8 @@ from helpers import ON_CPU, ROOT
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from engines.rounding import dithered
-from trainer.card_memory import DDP, FSDP2, ONE, needs_by_layout
-from trainer.peaks import GIB
-from trainer.update_memory import count_update
+from trainer.card_memory import DDP, FSDP2, ONE, count_update, needs_by_layout
+from trainer.clock import GIB
 
 SMALL = {
     "qwen": Qwen2Config(
@@ -31,7 +30,8 @@ from accelerate import Accelerator
 from transformers import AutoConfig, AutoModelForCausalLM
 import loss as L
 from trainer.adapters import add_adapters, copy_sharing_frozen, trainable
-from trainer.micro_batches import MicroBatch, log_probs
+from trainer.micro_batches import MicroBatch
+from trainer.policy import log_probs
 from trainer.offload import allocate_moments
 from trainer.policy import Policy
 from trainer.outcomes import Rollout

@@ -1,8 +1,8 @@
-"""trainer/curves.py: the picture at the end of a run."""
+"""trainer/pictures.py: the picture at the end of a run."""
 
 from matplotlib.figure import Figure
 
-from trainer.curves import draw_curves
+from trainer.pictures import draw_curves
 
 
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
-"""tools/markdown.py: tables."""
+"""trainer/files.py: tables."""
 
-from tools.markdown import table
+from trainer.files import table
 
 
 def test_a_table_by_hand():
