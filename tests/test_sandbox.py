@@ -1,6 +1,6 @@
 """sandbox/: hostile programs and calls, each beside innocent ones.
 
-tests/attacks has the programs. A program that breaks out prints "reached". It must end in a way that its second line
+attacks.txt has the programs. A program that breaks out prints "reached". It must end in a way that its second line
 lists, within its limit and a second. The innocent jobs that run before, beside and after it must not notice.
 
 Needs no root, but shows more as root: then every child has its own user.
@@ -39,7 +39,7 @@ from sandbox.values import tagged
 from sandbox.worker import START, Worker
 
 ROOT = Path(verify.__file__).resolve().parent
-EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
+EXECUTE = f"{ROOT / 'tests' / 'hostile_call.py'}:execute"  # of any text, as far as text can get where calls run
 ENDLESS_S = 0.5  # for what never ends: there are many of them
 PATIENCE_S = 60.0  # until processes that must end have ended
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -191,7 +191,9 @@ def test_a_program_has_no_file_of_its_keeper(pool):
     assert outcome.value == [Result("ok", "[]\n")]
 
 
-ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}
+TEXTS = (ROOT / "tests" / "attacks.txt").read_text().split("\n=== ")[1:]
+ATTACKS = dict(text.split("\n", 1) for text in TEXTS)  # name -> program
+PREAMBLE = ATTACKS.pop("preamble")
 
 
 @pytest.fixture(scope="module")
@@ -213,14 +215,13 @@ def names():
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(pool, names, name):
     """Makes impossible: the attack in the program's first line, or harm to other jobs."""
-    source = ATTACKS[name].read_text()
+    source = ATTACKS[name]
     ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
     if x86 and platform.machine() != "x86_64":
         pytest.skip("written in the numbers of x86_64")
-    preamble = (ROOT / "tests" / "attacks" / "_preamble.py").read_text()
 
     def trial(limit_s):
-        attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
+        attack = Program(names + PREAMBLE + source, ["0\n"], test_s=limit_s)
         before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK, timeout_s=max(60.0, 2 * limit_s))
         [tested] = got.value
         assert tested.status in ends.split(), tested

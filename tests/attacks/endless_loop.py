@@ -1,3 +1,0 @@
-# a job that never ends
-# ends: timeout
-while True: pass
