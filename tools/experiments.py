@@ -302,19 +302,24 @@ def report(plan: dict, rows: list[Row]) -> str:
 
 
 def draw(plan: dict, rows: list[Row], path: Path) -> None:
-    """Draw a panel for each pair (x, y), a curve for each arm: the mean over its seeds, and a band for their range."""
+    """Draw a panel for each pair (x, y), a curve for each arm: the mean over its seeds, and a band for their range.
+
+    A panel ends where its shortest run ends.
+    """
     plan = plan | plan.get("picture", {})
     labels = plan.get("curves", {arm: arm for arm in plan["arms"]})
     arms = {labels[arm]: runs for arm, runs in counted(plan, rows).items() if arm in labels}
     columns = 2 if len(plan["panels"]) == 4 else len(plan["panels"])
     figure, axes = panels(len(plan["panels"]) // columns, columns, plan["question"])
     for axis, (x, y) in zip(axes.flat, plan["panels"], strict=True):
+        end = end_of([run for runs in arms.values() for run in runs], x)
         for label, runs in arms.items():
-            grid = np.linspace(max(run[0][x] for run in runs), end_of(runs, x), 60)
+            grid = np.linspace(max(run[0][x] for run in runs), end, 60)
             curves = np.array([[score_at(run, x, point, y) for point in grid] for run in runs])  # (seeds, points)
             (line,) = axis.plot(grid, curves.mean(0), label=f"{label}, seeds: {len(runs)}")
             axis.fill_between(grid, curves.min(0), curves.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
         label_axis(axis, f"{WORDS.get(y, y)} at equal {WORDS.get(x, x)}", WORDS.get(x, x))
+        axis.set_ylabel(WORDS.get(y, y))
     common_legend(figure)
     figure.savefig(path)
 
