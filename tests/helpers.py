@@ -73,7 +73,7 @@ def set_up(folder, **changes):
 
 def run(folder, **changes) -> list[dict]:
     """Train; returns the lines of metrics.jsonl. The picture is left out: drawing it takes longer than the run."""
-    with mock.patch("trainer.run.draw_curves"):
+    with mock.patch("trainer.pictures.draw_curves"):
         train.train(*set_up(folder, **changes))
     return lines(Path(folder) / changes.get("name", "run") / "metrics.jsonl")
 

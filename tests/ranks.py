@@ -53,7 +53,7 @@ def runs(folder: Path) -> None:
         AcceleratorState._reset_state()
         config, origins = train.read_settings("", arguments(folder, **files | UNEVEN | {"name": name} | changes))
         accelerator = train.start_accelerator(config)
-        with mock.patch("trainer.run.draw_curves"):
+        with mock.patch("trainer.pictures.draw_curves"):
             train.train(config, accelerator, train.set_up(config, accelerator, origins))
         gc.collect()  # releases the lock of the folder
 
@@ -102,8 +102,6 @@ def shards(folder: Path) -> None:
 
 
 def main(folder: Path, *parts: str) -> None:
-    if "runs" not in parts:
-        Accelerator()
     for part in parts:
         {"runs": runs, "start": start, "shards": shards}[part](folder)
     (folder / f"end{RANK}").touch()

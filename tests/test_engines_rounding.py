@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers import ROOT, ended, loaded, off_the_grid, start, ulp
+from helpers import loaded, off_the_grid, ulp
 
 from engines.model import dithered_weights, inference, matrices_of, whole_tensors
 from engines.rounding import PERIOD, dithered
@@ -49,13 +49,6 @@ def test_the_dither_depends_on_name_and_position_only():
 def test_shards_round_as_the_whole_weight(two_ranks):
     """Makes impossible: an engine whose weights depend on the number of ranks. The second one has no row of 1."""
     assert [json.loads((two_ranks / f"shards{i}.json").read_text()) for i in range(2)] == [[True, False]] * 2
-
-
-@pytest.mark.slow
-def test_shards_of_four_ranks_round_as_the_whole_weight(tmp_path):
-    """Makes impossible: the same on more ranks: one of four has no row of 1, 5 or 7."""
-    ended(start([tmp_path, "shards"], 4, train=ROOT / "tests/ranks.py"))
-    assert [json.loads((tmp_path / f"shards{i}.json").read_text()) for i in range(4)] == [[True, False]] * 4
 
 
 def test_the_torch_engine_in_bfloat16_decodes_with_dithered_weights_and_gives_the_own_back():

@@ -5,7 +5,6 @@ import json
 import pytest
 from judging import gym, needs
 
-from kinds.checks import CHECKS
 from kinds.logic import judge_logic, score
 
 
@@ -143,34 +142,3 @@ def test_word_ladder_takes_words_only():
         ladder = [word for at, word in enumerate(steps) if at == 0 or word != steps[at - 1]]
         if len(ladder) > 2:
             assert paid("word_ladder", entry["metadata"], ",".join(ladder), entry["answer"]) == 0, ladder
-
-
-@needs("reasoning_gym")
-def test_simulators_agree_with_the_packages_on_possible_moves():
-    """Makes impossible: a check of ours that refuses a right answer, with other names, edges or directions."""
-    import random
-
-    import reasoning_gym
-    from reasoning_gym.games.rush_hour import Board
-
-    draws, solved = random.Random(0), 0
-    for entry in reasoning_gym.create_dataset("rush_hour", size=30, seed=5, max_moves=8):
-        board, moves = Board(entry["metadata"]["board_config"]), []
-        while not board.solved and len(moves) < 3000:
-            name, sign = draws.choice("ABCDEFGHIJKLM"), draws.choice("+-")
-            before = str(board)
-            if ord(name) - ord("A") < len(board._pieces):
-                board.perform_moves(f"{name}{sign}1")
-                moves += [f"{name}{sign}1"] * (str(board) != before)
-        answer = " ".join(moves)
-        assert paid("rush_hour", entry["metadata"], answer) == board.solved
-        solved += board.solved
-    assert solved >= 10
-    for dataset in ("sokoban", "quantum_lock"):
-        theirs = reasoning_gym.get_score_answer_fn(dataset)
-        for entry in gym(dataset, 20):
-            gold = entry["answer"]
-            texts = [gold, gold[:-1], gold + gold[-1], gold[1:], *(x["answer"] for x in gym(dataset, 20))]
-            for text in texts:
-                assert CHECKS[dataset](text, entry) in (0, theirs(answer=text, entry=entry)), text
-            assert CHECKS[dataset](gold, entry) == 1

@@ -16,7 +16,6 @@ Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code
 """
 
 import json
-import random
 
 import pytest
 from judging import costs_at_most
@@ -202,31 +201,6 @@ def test_forged_values(forged):
     """Makes impossible: text that no honest program sends, and that raises where it is compared."""
     for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):
         assert not module._passes(Result("ok", forged), module._accepted_values(output), module._same_return)
-
-
-def test_no_reply_of_a_function_raises():
-    """Makes impossible: a reply that no hand-written case has, and that ends the run where it is read or compared."""
-    rng = random.Random(11)
-    words = (
-        '[ ] { } , : "dict" "tuple" "foreign" "a" 1 -0.5 1e999 NaN true null "\\ud800" \x00 {"dict":[[ ]]} {"tuple":['
-    )
-    pieces = [*words.split(" "), "9" * 5000, "[" * 300, '{"tuple":[' * 120]
-    wanted = [3, 1.5, True, None, "a", [1, [2]], {"a": 1, "b": [1]}, {}, [], [[[]]], nested(50), {"1": {"a": None}}]
-    accepted = [module._accepted_values(output) for output in wanted]
-
-    def value(depth):
-        make = rng.choice([int, float, str, list, dict, tuple] if depth else [int, float, str])
-        if make in (int, float, str):
-            return make(rng.randint(-2, 2))
-        parts = [value(depth - 1) for _ in range(rng.randint(0, 3))]
-        return dict.fromkeys(map(repr, parts), 1) if make is dict else make(parts)
-
-    for _ in range(4_000):
-        text = json.dumps(tagged(value(4)))
-        if rng.random() < 0.7:
-            at = rng.randint(0, len(text))
-            text = text[:at] + "".join(rng.choices(pieces, k=rng.randint(1, 12))) + text[at + rng.randint(0, 3) :]
-        assert module._passes(Result("ok", text), rng.choice(accepted), module._same_return) in (True, False)
 
 
 def test_a_value_that_is_nested_deeply_is_wrong():

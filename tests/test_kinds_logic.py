@@ -9,8 +9,7 @@ from unittest.mock import Mock
 import pytest
 from judging import REFEREES, costs_at_most, gym, needs
 
-from kinds.checks import CHECKS
-from kinds.logic import EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
+from kinds.logic import EVALUATED, FORMS, REFUSED, SAME_COUNT, judge_logic, score
 from trainer.problems import broken_problems
 from trainer.public_data import gym_problem
 from verify import verify, verify_batch
@@ -52,20 +51,6 @@ def test_logic_answer_that_would_score_itself(dataset):
         assert judge_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) is None, answer
     # Those whose scorers only compare text are not restricted.
     assert judge_logic("exec(1)", {"dataset": "chain_sum", "entry": {"answer": "1"}}).evaluates
-
-
-@needs("reasoning_gym")
-@pytest.mark.parametrize("dataset", dict.fromkeys([*FORMS, *SAME_COUNT, *ONLY_GOLD, *CHECKS]))
-def test_logic_form_takes_every_honest_answer(dataset):
-    """Makes impossible: a form so narrow that the data set's own answers are not of it."""
-    import reasoning_gym
-
-    for entry in reasoning_gym.create_dataset(dataset, size=20 if REFEREES else 5, seed=5):
-        gold, reference = entry["answer"], {"dataset": dataset, "entry": entry}
-        if gold is not None:
-            # Where sympy found no answer, the set has the question for one.
-            assert (judge_logic(gold.strip(), reference) is None) == ("Integral" in gold), gold
-            assert dataset in EVALUATED or score(gold.strip(), reference) == 1, gold
 
 
 @needs("reasoning_gym")
@@ -305,7 +290,7 @@ def test_logic_every_data_set_accepts_its_own_answers():
     problems = []
     for name in sorted(reasoning_gym.factory.DATASETS):
         try:
-            problems += [gym_problem(name, entry) for entry in gym(name, 2)]
+            problems += [gym_problem(name, entry) for entry in gym(name, 5)]
         except Exception as error:
             assert name in ("composite",), (name, error)
     assert len({problem.reference["dataset"] for problem in problems}) >= 100

@@ -64,17 +64,6 @@ def test_measured_figures_are_those_of_the_csvs():
     assert dict(re.findall(r'data-measured="(\w+)">([^<]*)<', TEXT)) == measured()
 
 
-def test_the_advice_is_that_of_the_page_about_n():
-    """Makes impossible: another N for long responses than docs/which_n.md advises, another usual range of V_w / V_b."""
-    advice = (ROOT / "docs/which_n.md").read_text()
-    longest, n = re.search(r"LONGEST_MEASURED = (\d+), UNMEASURED_N = (\d+)", TEXT).groups()
-    assert f"Start at N = {n} and measure" in advice and f"answers longer than {longest} tokens" in advice
-    usual, spread = re.search(r"USUAL = (\d+), SPREAD = (\d+);", TEXT).groups()
-    assert (float(usual), float(spread)) == (noise_law.USUAL, noise_law.SPREAD)
-    low, high = (noise_law.USUAL * noise_law.SPREAD**x for x in (-2, 2))
-    assert "95% of the usual values" in TEXT and f"{low:,.0f} to {high:,.0f}" in TEXT
-
-
 def test_the_page_is_one_file_whose_links_lead_somewhere():
     """Makes impossible: a library, font or picture from elsewhere, a link to a page that left."""
     for link in re.findall(r'(?:href|src)="([^"]*)"', TEXT):

@@ -154,22 +154,6 @@ def test_models_whose_attention_cannot_be_replaced_are_refused():
     assert not model.training and model.config._attn_implementation == own
 
 
-def test_bfloat16_computes_in_bfloat16():
-    """Makes impossible: an engine that reports a precision and computes in another, or leaves autocast on."""
-    model = make()
-    engine = TorchEngine(model, dtype="bfloat16")
-    assert engine.precision == "bfloat16"
-    groups = groups_of(engine, asked(20), Sampling(6))
-    off = [
-        abs(a - b)
-        for prompt, group in zip(PROMPTS, groups, strict=True)
-        for response, logprobs in zip(group.responses, group.logprobs, strict=True)
-        for a, b in zip(logprobs, full_logprobs(model, prompt, response), strict=True)
-    ]
-    assert 1e-4 < sum(off) / len(off) < 3e-2
-    assert not torch.is_autocast_enabled("cpu")
-
-
 def test_sampling_logprobs_by_hand():
     """Makes impossible: top-p that drops the token crossing the threshold, top-k off by one, no renormalisation."""
     p = torch.tensor([[0.1, 0.5, 0.15, 0.25]])
@@ -314,18 +298,6 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
     for a, b in zip(want, got, strict=True):
         assert (a.prompt, a.responses, a.truncated.tolist()) == (b.prompt, b.responses, b.truncated.tolist())
         assert list(chain(*a.logprobs)) == pytest.approx(list(chain(*b.logprobs)), abs=1e-5)
-
-
-def test_batches_are_equal_and_leave_work_for_the_judge():
-    """Makes impossible: one batch for a whole step, batches beyond a CPU's caches or memory, an empty batch."""
-    engine, sampling = TorchEngine(make()), Sampling(5)
-    engine.decoding_bytes = 64 * 2**30
-    sizes = {total: engine.chunk_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
-    assert sizes == {1: 1, 512: 512, 4095: 4095, 4096: 2048, 8192: 4096, 9000: 3000}
-    assert engine.chunk_size(asked(512, [[3]] * 16), sampling) == 4096
-    engine.decoding_bytes = 1
-    assert engine.chunk_size(asked(512), sampling) == 1
-    assert engine.chunk_size([], sampling) == 1
 
 
 def test_the_memory_for_decoding_is_a_share_of_what_a_gpu_has_free(monkeypatch):

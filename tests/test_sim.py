@@ -245,13 +245,6 @@ def test_table_of_theorem_1_by_hand():
     assert cells["third term / first term"] == ["1.2"] and cells["share of linear_step < 0"] == ["0.33"]
 
 
-def test_a_flag_is_not_read_as_a_longer_one(capsys):
-    """Makes impossible: `--seed 3` that runs three seeds."""
-    with pytest.raises(SystemExit):
-        sim.parse(["--seed", "3"])
-    assert "unrecognized arguments: --seed 3" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -149,19 +149,6 @@ def test_the_plateau_is_the_level_end_of_its_curve(tiny):
     assert now.q_pos.mean().item() == pytest.approx(q_pos[-1], abs=1e-5)
 
 
-@pytest.mark.parametrize("arguments", [["nowhere"], ["nowhere", "--model", "x"], ["--model", str(TINY)],
-                                       ["--data", "chat.jsonl"], ["--data", "math.jsonl"]])  # fmt: skip
-def test_a_wrong_use_ends_in_a_sentence(arguments, tmp_path, monkeypatch):
-    """Makes impossible: a traceback, or a number, for a folder or problems that cannot be scored."""
-    monkeypatch.chdir(tmp_path)
-    chat, two = [{"role": "user", "content": "12:3="}], {"numbers": [1, 2], "target": 3}
-    Path("chat.jsonl").write_text(json.dumps({"prompt": chat, "kind": "countdown", "reference": two}))
-    Path("math.jsonl").write_text(json.dumps({"prompt": "1+1=", "kind": "math", "reference": "2"}))
-    with pytest.raises(SystemExit) as stop:
-        exact.main(arguments)
-    assert stop.value.code not in (0, None)
-
-
 def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny, monkeypatch):
     """Makes impossible: a sum that misses the other spellings, or the other ends, of an answer."""
     policy, _, problems = tiny

@@ -44,16 +44,3 @@ def test_a_run_learns_its_problems(tmp_path, capsys):
         assert last["train_q_pos"] > first["train_q_pos"] + 0.05
         assert 3 * 4 <= last["found"] <= last["drawn"] == 3 * 4
     assert rows[2]["q_pos"] != rows[5]["q_pos"] and "after 3 steps" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("words, sentence", [
-    (["--prompts", "0"], "at least 1"), (["--steps", "-1"], "at least 1"),
-    (["--seeds", "1", "2", "--problems", "2", "--prompts", "4"], "name another file"),
-])  # fmt: skip
-def test_a_wrong_use_ends_in_a_sentence(words, sentence, tmp_path, capsys):
-    """Makes impossible: rows of a run twice in a CSV, a traceback for a number below 1."""
-    out = tmp_path / "OUT.csv"
-    out.write_text("prompts,seed\n4,2\n")
-    with pytest.raises(SystemExit) as stop:
-        exact_gradient.main([str(out), *words])
-    assert sentence in f"{stop.value.code} {capsys.readouterr().err}"

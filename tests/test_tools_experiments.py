@@ -174,15 +174,6 @@ def test_a_ratio_is_judged_on_logarithms_at_the_end_of_the_shorter_arm(evidence)
     assert "a: tuning gave 0.5000 with 1.0, 0.6000 with 2.0, 0.5000 with 4.0\n" in said  # 2 is no end of the list
 
 
-def test_one_seed_is_undecided(evidence):
-    """Makes impossible: a verdict without a spread."""
-    (evidence / "one.toml").write_text(PLAN.replace('["a", "c", "score"]', '["b", "c", "score"]'))
-    said = report(small(plan_of("one")), rows(("b", "", 1), ("c", "", 1)))
-    assert "+0.1000, one seed, undecided, inside the prediction" in said and "| b |  | 1 | 400 | 0.4010 |" in said
-    assert "| start |  |  | 0 | 0.2000 |" in said
-    assert "not measured yet" in report(small(plan_of("one")), rows(("b", "", 1)))
-
-
 # ------------------------------------------------------------------------------------------------------------- runs
 
 # In place of train.py: a step in 0.02 s, and a run that continues after its last whole line

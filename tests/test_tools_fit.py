@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers import lines
 
-from tools.fit import check, flags, main
+from tools.fit import check, flags
 from trainer.card_memory import Needs
 from trainer.process import Refusal
 
@@ -49,14 +49,3 @@ def test_a_run_beside_its_prediction(finished, tmp_path):
     for path, reason in ((tmp_path / "card", "has no memory"), (tmp_path, "config.json")):
         with pytest.raises(Refusal, match=f"--check: .*{reason}"):
             check(path)
-
-
-def test_flags_that_the_check_would_ignore_are_refused(finished, tmp_path, capsys):
-    """Makes impossible: a check of other settings than the user typed; a traceback for a model that is not there."""
-    folder = str(finished / "run")
-    with pytest.raises(Refusal, match="leave out --model and --offload"):
-        main(["--check", folder, "--gib", "80", "--model", "M", "--offload"])
-    main(["--check", folder, "--gib", "80"])
-    assert capsys.readouterr().out.startswith(f"{folder}: GiB")
-    with pytest.raises(Refusal, match="--model: "):
-        main(["--model", str(tmp_path / "none")])

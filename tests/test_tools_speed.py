@@ -5,7 +5,6 @@ import time
 import pytest
 import torch
 
-from tools import speed
 from tools.speed import PARTS, Speeds, compare, plain_log_probs
 from trainer.policy import chunked_logprobs
 
@@ -48,10 +47,3 @@ def test_both_ways_have_equal_log_probs():
     """Makes impossible: a plain way that computes something else."""
     hidden, weight, targets = torch.randn(8, 4), torch.randn(50, 4), torch.randint(50, (8,))
     torch.testing.assert_close(chunked_logprobs(hidden, weight, targets)[0], plain_log_probs(hidden, weight, targets))
-
-
-def test_an_unknown_part_is_refused(capsys):
-    """Makes impossible: a part that is silently ignored, or a traceback for a mistake of the user."""
-    with pytest.raises(SystemExit) as stop:
-        speed.main(["nonsense"])
-    assert stop.value.code == 2 and "nonsense" in capsys.readouterr().err

@@ -110,13 +110,3 @@ def test_what_does_not_pair_is_refused(config, last, arguments, named, finished,
     other = tmp_path if config is None else changed(finished / "run", tmp_path / "other", config, last)
     with pytest.raises(Refusal, match=named):
         printed(monkeypatch, capsys, finished / "run", other, *arguments)
-
-
-def test_an_older_run_is_refused(finished, tmp_path):
-    """Makes impossible: a KeyError for a config.json without a setting of today."""
-    older = changed(finished / "run", tmp_path / "older")
-    config = json.loads((older / "config.json").read_text())
-    del config["eval_top_p"]
-    (older / "config.json").write_text(json.dumps(config))
-    with pytest.raises(Refusal, match="has no eval_top_p: older code made it"):
-        ttest.read_evaluation(older, None)

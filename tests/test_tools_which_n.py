@@ -1,7 +1,6 @@
 """tools/which_n.py: the answer by hand, whole reports."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import brorl
 from tools import which_n
 from tools.which_n import Ratio, Step
 from trainer import start
-from trainer.settings import Config
 
 
 def made_step(n, correct, drawn_s, kept_s):
@@ -34,26 +32,6 @@ def test_the_share_of_informative_prompts_uses_every_large_group():
     assert chance == 0 and brorl.pass_at_k_estimate(32, 1, 8) == pytest.approx(8 / 32)
     assert which_n.mean_kept_share(steps, 32) == pytest.approx(0.5)
     assert which_n.mean_kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
-
-
-def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
-    """Makes impossible: a large N whose only step allocates memory, or more prompts than fit the time twice."""
-    clock, sizes = [0.0], []
-
-    def timed_step(n, b, *others):
-        seen = n in [size for size, _ in sizes]
-        sizes.append((n, b))
-        clock[0] += n * b * (0.01 if seen else 0.02)
-        return made_step(n, [1] * b, n * (0.01 if seen else 0.02), 0.001)
-
-    monkeypatch.setattr(which_n, "timed_step", timed_step)
-    monkeypatch.setattr(which_n, "seconds_of_an_optimizer_step", lambda *_: 0.0)
-    setup = SimpleNamespace(run=SimpleNamespace(clock=SimpleNamespace(seconds_of_slowest=lambda: clock[0])))
-    steps = which_n.make_steps(Config(prompts_per_step=32), None, setup, 400)
-    for n in which_n.MEASURED:
-        first, *others = (step.drawn_s for step in steps if step.n == n)
-        assert math.isnan(first) and others and set(others) == {n * 0.01}
-    assert sizes[-1] == (512, 22) and clock[0] < 400 * 1.3  # two steps of 22 x 5.12 s fit into the last 228 s
 
 
 def test_the_answer_has_the_smallest_worst_case_by_hand():

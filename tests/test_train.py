@@ -178,7 +178,7 @@ def test_sums_and_extremes():
 
 def trained(config, accelerator, setup) -> list[dict]:
     """Train; returns the lines of metrics.jsonl. The picture is left out."""
-    with mock.patch("trainer.run.draw_curves"):
+    with mock.patch("trainer.pictures.draw_curves"):
         train.train(config, accelerator, setup)
     return lines(setup.run.folder / "metrics.jsonl")
 

@@ -203,16 +203,6 @@ def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
         loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
 
 
-def test_a_template_that_mixes_types_is_refused_with_its_row(tmp_path, chat_model):
-    """Makes impossible: a traceback of jinja2 about a template that adds a number and a text."""
-    tokenizer = AutoTokenizer.from_pretrained(chat_model)
-    tokenizer.chat_template = "{{ 1 + messages[0]['content'] }}"
-    tokenizer.save_pretrained(chat_model)
-    problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
-    with pytest.raises(Refusal, match="--data, problem 1: the chat template"):
-        loaded_data(tmp_path, model=chat_model, data=[problems], prompts_per_step=1)
-
-
 TEMPLATES = {
     "{{ 'x' * 10**10 }}": "memory",
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds",

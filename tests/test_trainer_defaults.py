@@ -37,16 +37,6 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     assert config.name == f"{recipe}-mine-seed0"
 
 
-@pytest.mark.parametrize("recipe, n, b, rate", [
-    ("brorl", 512, 128, 2.83e-6), ("brorl", 16, 512, 1e-6), ("brorl", 8, 4, 1e-6), ("prorl", 16, 64, 1e-6),
-    ("prorl", 16, 4096, 2.83e-6),
-])  # fmt: skip
-def test_a_small_step_keeps_the_rate_of_prorls(recipe, n, b, rate):
-    """Makes impossible: 6e-8 for 32 samples per step, which learns nothing."""
-    size = ["--rollouts_per_prompt", str(n), "--prompts_per_step", str(b), "--max_response_tokens", "64"]
-    assert read("--model", "x/y", "--recipe", recipe, *size)[0].learning_rate == pytest.approx(rate, rel=1e-3)
-
-
 @pytest.mark.parametrize("recipe, n, b, own, flags, rate", [
     ("brorl", 16, 64, None, [], 1e-6), ("brorl", 512, 128, None, [], 2.83e-6), ("prorl", 512, 128, None, [], 2.83e-6),
     ("brorl", 16, 64, 1e-5, [], 1e-5), ("brorl", 16, 64, 1e-5, ["--prompts_per_step", "8"], 1e-5),

@@ -119,13 +119,3 @@ def test_other_errors_stay_and_a_failed_count_hides_nothing(by_hand, tmp_path, m
     assert said.splitlines()[1] == (
         "docs/memory.md has the flags that save memory. They cannot be counted here: TypeError('a new model')"
     )
-
-
-def test_a_refusal_says_its_note(capsys, monkeypatch):
-    """Makes impossible: advice that is added to the refusal of a start and not printed."""
-    monkeypatch.setattr(process.os, "_exit", sys.exit)
-    refusal = Refusal("vLLM did not start")
-    refusal.add_note("Out of memory in phase start.")
-    with pytest.raises(SystemExit):
-        process.refuse(refusal, 2)
-    assert capsys.readouterr().err == "vLLM did not start\nOut of memory in phase start.\n"

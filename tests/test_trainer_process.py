@@ -10,9 +10,12 @@ import train
 import trainer.process as process
 from trainer.process import Refusal, refusing
 
+NOTED = Refusal("--clip_low 5")
+NOTED.add_note("lower it")
+
 
 @pytest.mark.parametrize("failure, rank, want, said", [
-    (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
+    (NOTED, 0, 2, "--clip_low 5\nlower it"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
     (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
     (OSError(errno.ENOSPC, "No space left on device"), 0, 1, "the disk is full: make room"),
 ])  # fmt: skip

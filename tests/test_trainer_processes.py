@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 from helpers import ROOT, arguments, contents, ended, kill, lines, run, start, wait_until
-from ranks import FSDP2, UNEVEN
+from ranks import UNEVEN
 
 
 def same(a, b, rel=1e-4) -> None:
@@ -80,16 +80,6 @@ def test_accelerates_config_file_starts_fsdp2(alone, tmp_path):
     assert json.loads((tmp_path / "run/config.json").read_text())["sharded"] is True
     assert len(list((tmp_path / "run/checkpoints/step_00000002").glob("*.distcp"))) == 2
     same(lines(alone / "metrics.jsonl"), lines(tmp_path / "run/metrics.jsonl"))
-
-
-@pytest.mark.slow
-def test_fsdp2_in_bfloat16_and_ddp_with_checkpointing(tmp_path):
-    """Makes impossible: sharding that works in float32 only; activations recomputed with other numbers."""
-    ended(start(arguments(tmp_path, **UNEVEN), 2, **FSDP2, ACCELERATE_MIXED_PRECISION="bf16"))
-    ended(start(arguments(tmp_path, name="plain", **UNEVEN, eval_every=0)))
-    ended(start(arguments(tmp_path, name="recomputed", **UNEVEN, eval_every=0, gradient_checkpointing=True), 2))
-    assert [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
-    same(lines(tmp_path / "plain/metrics.jsonl"), lines(tmp_path / "recomputed/metrics.jsonl"))
 
 
 KILLED = {

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +22,6 @@ import loss as L
 import train
 import trainer.run as module
 from trainer.checkpoints import read_state
-from trainer.files import write
 from trainer.policy import Policy
 from trainer.pretrained import try_to_save
 from trainer.process import Refusal
@@ -81,16 +79,6 @@ def test_a_folder_that_is_in_use_is_refused(finished, tmp_path):
     assert setup.run.lock.is_locked
     code = f"from filelock import FileLock; FileLock({str(tmp_path / 'run/lock')!r}).acquire(timeout=0)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
-
-
-def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
-    """Makes impossible: half a file after a full disk."""
-    path = tmp_path / "x.json"
-    write(path, "old")
-    monkeypatch.setattr("os.fsync", mock.Mock(side_effect=OSError("full")))
-    with pytest.raises(OSError):
-        write(path, "new")
-    assert path.read_text() == "old"
 
 
 # ---------------------------------------------------------------------------------------------------- checkpoints
@@ -277,7 +265,7 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
     The run dies at its first operation, is resumed, dies at a later one, and so on until it ends.
     """
     small = {"max_steps": 4, "eval_every": 2, "reference_reset_steps": 2, **FEW}
-    monkeypatch.setattr(module, "draw_curves", lambda *a: None)
+    monkeypatch.setattr("trainer.pictures.draw_curves", lambda *a: None)
     run(tmp_path / "whole", **small)
     deaths = 0
     for moment in itertools.count(1, stride):
@@ -298,30 +286,6 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
     assert deaths * stride > 25
     assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
     assert not list((tmp_path / "part/run").rglob("*unfinished*"))
-
-
-def test_the_hours_of_a_checkpoint_have_its_evaluation_and_its_writing(tmp_path, monkeypatch):
-    """Makes impossible: a run in several legs that counts fewer hours than one leg, and overshoots --max_hours."""
-    config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=1, save_every=1)
-    own_save, own_evaluate = dcp.save, train.evaluate
-    monkeypatch.setattr(dcp, "save", lambda *a, **k: (own_save(*a, **k), time.sleep(0.5)))
-    monkeypatch.setattr(train, "evaluate", lambda *a: (time.sleep(0.5), own_evaluate(*a))[1])
-    train.train(config, accelerator, setup)
-    stored = json.loads((tmp_path / "run/checkpoints/step_00000001/progress.json").read_text())["seconds"]
-    assert stored >= setup.progress.seconds + 1.0
-
-
-def test_a_run_says_once_that_it_waits_for_its_judge(tmp_path, monkeypatch):
-    """Makes impossible: the same sentence after each of 500 steps, or none after a first step that did not wait."""
-    run, said = set_up(tmp_path)[2].run, []
-    monkeypatch.setattr(module, "warnings_of", lambda *a: ["of the step"])
-    monkeypatch.setattr(run.clock, "seconds_of_step", lambda: 100.0)
-    monkeypatch.setattr(run.clock, "seconds_left", lambda *a: 0.0)
-    monkeypatch.setattr(run.console, "say_step", lambda m, s, left, sentences, config: said.append(len(sentences)))
-    for waited in (0.0, 50.0, 50.0):
-        run.clock.laps = {"judge": 60.0, "wait_for_judge": waited}
-        run.say_step({}, outcomes([[0, 1]]))
-    assert said == [1, 2, 1]
 
 
 def test_the_best_and_the_worst_response_of_all_ranks_are_logged(tmp_path, monkeypatch):

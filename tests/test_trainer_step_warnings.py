@@ -45,15 +45,6 @@ def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
     assert len(found) == sentences and [name for name in CAUSES if name in " ".join(found)] == cause
 
 
-def test_a_step_with_few_informative_prompts_is_named():
-    """Makes impossible: a step of 1 informative prompt that moves the weights like one of 32, without a word."""
-    for kept, few in ((1, True), (2, False)):
-        table = outcomes([[1, 0]] * kept + [[1, 1]] * (8 - kept))
-        metrics = step_metrics(Progress(), table, L.informative(table.correct))
-        (sentence,) = warnings_of(metrics, table, Config(prompts_per_step=8, updates_per_step=8))
-        assert ("may be noisy" in sentence) == few
-
-
 def test_a_step_that_waits_for_its_judge_says_so():
     """Makes impossible: a step of minutes whose cause, slow rewards on a busy machine, no line names."""
     assert waited_for_judge({"judge": 40.0, "wait_for_judge": 9.0}, 100.0) == []
@@ -61,11 +52,3 @@ def test_a_step_that_waits_for_its_judge_says_so():
     assert waited_for_judge({}, 100.0) == []
     [sentence] = waited_for_judge({"judge": 170.4, "wait_for_judge": 165.0}, 180.0)
     assert "165 of 180 seconds" in sentence and "170" in sentence
-
-
-def test_the_engine_that_runs_is_no_remedy():
-    """Makes impossible: the advice to use the torch engine in a run that uses it."""
-    for engine, named in (("torch", False), ("vllm", True)):
-        config = dataclasses.replace(Config(), engine=engine, prompts_per_step=1)
-        metrics = {"prompts": 1, "engine_kl": 0.5}
-        assert any("--engine torch" in sentence for sentence in warnings_of(metrics, outcomes(MIXED), config)) == named
