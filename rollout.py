@@ -346,7 +346,7 @@ class TorchEngine(Engine):
         row_of = {i: row for row, i in enumerate(asked)}
         row = torch.tensor([row_of[i] for i, _ in chunk], device=device)  # (active,)
         active = torch.arange(len(chunk), device=device)  # (active,) positions in the chunk
-        with inference(self.model, self.precision):
+        with inference(self.model, self.precision):  # no gradient, evaluation mode, the engine's precision
             decoder = PrefixDecoder(self.model, [requests[i].prompt for i in asked], limit)
             logits = decoder.logits  # (rows, V)
             for t in range(limit):

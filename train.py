@@ -18,7 +18,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
-    6  log-probs     log π_old and log π_ref under the trainer           trainer/micro_batches.py: write_log_probs
+    6  log-probs     log π_old and log π_ref under the trainer           trainer/policy.py: write_log_probs
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
     9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
@@ -157,8 +157,8 @@ def make_step(
 
         # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
         for u, mini_batch in enumerate(tqdm(mini_batches, "updates", leave=False, delay=5, disable=None)):
-            mine = in_mini_batch == u
-            tokens, responses = int(outcomes.length[mine].sum()), int(mine.sum())
+            members = in_mini_batch == u  # (P, N), of all ranks
+            tokens, responses = int(outcomes.length[members].sum()), int(members.sum())
             update(
                 setup.wrapped, setup.optimizer, mini_batch, tokens, responses, setup.objective, config, accelerator,
                 sums,
@@ -173,7 +173,7 @@ def make_step(
 # ------------------------------------------------------------------------------------------------- stages 1 to 5
 
 
-def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config: Config) -> int:
+def prompts_wanted(outcomes: Outcomes, progress: Progress, available: int, config: Config) -> int:
     """Return how many prompts the next round draws, so that B are informative with probability 0.9. 0: no more rounds.
 
     A prompt is informative with probability p, measured over the last steps. k more informative prompts need about
@@ -181,12 +181,12 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config
         (k + z sqrt(k (1 - p))) / p    prompts, z = 1.28
 
     This is the 0.9 quantile of the negative binomial (mean k / p, variance k (1 - p) / p²) by the normal approximation.
-    A run's first round draws B prompts. A step draws at most --refill times B, at most each of the `problems` once, and
-    stops if the judge timed out or crashed on every response.
+    A run's first round draws B prompts. A step draws at most --refill times B, each of the `available` problems at most
+    once, and stops if the judge timed out or crashed on every response.
     """
     informative = int(L.informative(outcomes.correct, outcomes.counted).sum())
     missing = config.prompts_per_step - informative
-    room = min(int(config.refill * config.prompts_per_step), problems) - len(outcomes)
+    room = min(int(config.refill * config.prompts_per_step), available) - len(outcomes)
     if missing <= 0 or room <= 0 or outcomes.judge_failed_on_all:
         return 0
     tried = progress.tried + len(outcomes)
@@ -215,13 +215,13 @@ def split(
     advantages, in_mini_batch: (P, N). Stages 6 and 7 use the same micro-batches.
     """
     a, u_of = advantages.tolist(), in_mini_batch.tolist()
-    mini_batches: list[list[Rollout]] = [[] for _ in range(config.updates_per_step)]
+    dealt: list[list[Rollout]] = [[] for _ in range(config.updates_per_step)]
     for r in rollouts:
         r.advantage, u = a[r.prompt_index][r.number], u_of[r.prompt_index][r.number]
         if u >= 0:
-            mini_batches[u].append(r)
+            dealt[u].append(r)
     budget = config.max_tokens_per_micro_batch
-    return [micro_batches(mini_batch, budget, share_prompts, accelerator) for mini_batch in mini_batches]
+    return [micro_batches(part, budget, share_prompts, accelerator) for part in dealt]
 
 
 # -------------------------------------------------------------------------------------------------------- stage 7
@@ -237,7 +237,7 @@ def update(
     """
     if not tokens:  # fewer rollouts than mini-batches
         return
-    wrapped.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
+    wrapped.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; dropout is 0 in both
     fsdp = fsdp_requested()
     for i, micro_batch in enumerate(mini_batch):
         last = i + 1 == len(mini_batch)

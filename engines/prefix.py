@@ -75,7 +75,7 @@ class PrefixDecoder:
             self._select(parent)
         tokens, positions = distinct % vocabulary, self.lengths[self.prompt_of_row] + self.t  # (K,)
         self.t += 1
-        with _using_attention(self.model, "shared_prompt"):
+        with _using_attention(self.model, "shared_prompt"):  # transformers hands `decoder` on to this attention
             out = self.model(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False, decoder=self)
         return row_of_rollout, out.logits[:, -1]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers import TINY, loaded, settings
 
-from trainer import pretrained as module
 from trainer.data import load_data
 from trainer.pretrained import load_model, load_tokenizer
 from trainer.process import Refusal
@@ -96,15 +95,4 @@ def test_a_model_folder_loads_no_code(tmp_path, changes):
     """Makes impossible: a config that has transformers fetch a kernel of the hub, and run it."""
     folder = strange_model(tmp_path, "config.json", **changes)
     with pytest.raises(Refusal, match="x/evil"):
-        load_tokenizer(folder)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"num_hidden_layers": 10**7}, {"n_layer": 1e9}, {"text_config": {"num_experts": 10**6}}]
-)
-def test_a_config_asks_for_a_bounded_number_of_parts(tmp_path, monkeypatch, changes):
-    """Makes impossible: a list or a module for each of 10⁷ layers, for hours, before anything is refused."""
-    monkeypatch.setattr(module.AutoConfig, "from_pretrained", lambda model: pytest.fail("a config was made"))
-    folder = strange_model(tmp_path, "config.json", **changes)
-    with pytest.raises(Refusal, match=r"config\.json asks for"):
         load_tokenizer(folder)

@@ -69,6 +69,7 @@ class Policy(torch.nn.Module):
         """log π and the entropy of every token of the distinct responses, (K,) each; shapes: the table above."""
         inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (D, R)
         at = inside.flatten().nonzero().squeeze(-1)  # (K,) places of the tokens; the only wait for the device here
+        # trial.py sets share_prompts at the start of a run; True for the tiny policy
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
         hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (K, H), x[at]
         head = self.model.get_output_embeddings()

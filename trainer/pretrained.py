@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.process import Refusal, refusing
 
@@ -31,7 +30,6 @@ def load_tokenizer(path: str) -> tuple[PreTrainedTokenizerBase, Any]:
     if is_missing_folder(path):
         raise Refusal(f"--model {path}: there is no such folder")
     try:
-        check_counts(path, PreTrainedConfig.get_config_dict(path)[0])
         model_config = AutoConfig.from_pretrained(path)
         refuse_code_of_the_hub(path, model_config)
         text_config = model_config.get_text_config()
@@ -46,22 +44,6 @@ def load_tokenizer(path: str) -> tuple[PreTrainedTokenizerBase, Any]:
             raise Refusal(f"--model {path} cannot be loaded: {said.splitlines()[0]}") from failure
         said = f"{type(failure).__name__}: {' '.join(said.split())}"
         raise Refusal(f"--model {path} cannot be loaded, repair its config and tokenizer ({said:.200})") from failure
-
-
-# The lists and modules of a model are made one by one: 10⁷ layers, which a config can ask for in a line, take hours.
-MOST_LAYERS, MOST_EXPERTS = 2_000, 100_000
-_LAYERS = re.compile(r"(?:layers?|blocks|depth)$")
-
-
-def check_counts(path: str, part: Any, name: str = "") -> None:
-    """Raise Refusal for a config that asks for too many layers or experts, before transformers reads it."""
-    if isinstance(part, dict | list):
-        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
-            check_counts(path, value, str(key))
-        return
-    most = MOST_EXPERTS if name.endswith("experts") else MOST_LAYERS if _LAYERS.search(name) else None
-    if most and isinstance(part, int | float) and part > most:
-        raise Refusal(f"--model {path}: its config.json asks for {name} {part:,}, and {most:,} is the most here")
 
 
 def refuse_code_of_the_hub(path: str, part: Any) -> None:
