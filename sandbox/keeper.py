@@ -167,6 +167,16 @@ def give_way_to_the_trainer() -> None:
             return
 
 
+def prelude() -> dict[str, Any]:
+    """Import the modules of WARM, and return the names of PRELUDE."""
+    names: dict[str, Any] = {}
+    exec(PRELUDE, names)
+    for module in WARM.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
 def main() -> None:
     """Run the keeper, as worker.py starts it."""
     control, trainer, path, modules = map(json.loads, sys.argv[2:])
@@ -180,13 +190,3 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     keeper = Keeper(connection, trainer, path, modules)
     keeper.serve()
-
-
-def prelude() -> dict[str, Any]:
-    """Import the modules of WARM, and return the names of PRELUDE."""
-    names: dict[str, Any] = {}
-    exec(PRELUDE, names)
-    for module in WARM.split():
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    return {name: value for name, value in names.items() if not name.startswith("__")}

@@ -1,7 +1,7 @@
 """The walls that the kernel of Linux puts up: Landlock and seccomp.
 
 Landlock (linux/landlock.h) limits the files that a process can ever open, seccomp (linux/seccomp.h) its system calls.
-__init__.py says why the calls are a list of refused ones. Calls newer than the list are refused too.
+sandbox/__init__.py says why the list is one of refused calls. Calls newer than the list are refused too.
 """
 
 import contextlib
@@ -135,6 +135,9 @@ LOAD, EQUAL, GREATER, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 ALLOW, KILL_PROCESS, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
+Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+
+
 def can_seccomp() -> bool:
     return platform.machine() in AUDIT_ARCH and sys.maxsize > 2**32 and sys.byteorder == "little"
 
@@ -142,20 +145,20 @@ def can_seccomp() -> bool:
 def seccomp_filter(machine: str, pid: int) -> bytes:
     """Return the instructions of a BPF filter, which sees the call's number and its arguments."""
     column = list(AUDIT_ARCH).index(machine)
-    instructions: list[tuple[int, int, int, int]] = []
+    instructions: list[Instruction] = []
 
-    def decide(call: str, argument: int, *tests: tuple[int, int, int, int]) -> None:
+    def decide(call: str, argument: int, *tests: Instruction) -> None:
         """For one call: load the argument of this index, then run the tests, which always end in a RETURN."""
         if (number := TESTED[call][column]) is not None:
             instructions.append((EQUAL, 0, len(tests) + 1, number))
             instructions.extend([(LOAD, 0, 0, 16 + 8 * argument), *tests])
 
-    def allow_if(operation: int, *values: int, error: int = errno.EPERM) -> list[tuple[int, int, int, int]]:
+    def allow_if(operation: int, *values: int, error: int = errno.EPERM) -> list[Instruction]:
         """Allow the call if the comparison with one of the values holds, otherwise refuse it with this error."""
         jumps = [(operation, len(values) - at, 0, value) for at, value in enumerate(values)]
         return [*jumps, (RETURN, 0, 0, ERRNO | error), (RETURN, 0, 0, ALLOW)]
 
-    def refuse_if(operation: int, *values: int, error: int = errno.EPERM) -> list[tuple[int, int, int, int]]:
+    def refuse_if(operation: int, *values: int, error: int = errno.EPERM) -> list[Instruction]:
         """Refuse the call with this error if the comparison with one of the values holds, otherwise allow it."""
         *jumps, no, yes = allow_if(operation, *values, error=error)
         return [*jumps, yes, no]

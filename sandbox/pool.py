@@ -70,7 +70,7 @@ class Pool:
                 break
             worker = self._take(job, second_try)
             try:
-                if worker.level < 0:
+                if not worker.started:
                     worker.start()
                 if (isinstance(job, Program) or job.evaluates) and worker.level < REQUIRED_LEVEL and not allow_weak:
                     self._idle.append(worker)
@@ -84,7 +84,7 @@ class Pool:
                 worker.end()
                 fate = "counts as crashed" if second_try else "runs again in a new worker"
                 LOG.warning("sandbox: worker process %s was lost (%s); its job %s", worker.process.pid, error, fate)
-                if worker.level < 0 and second_try and not self._given_up:
+                if not worker.started and second_try and not self._given_up:
                     raise CannotStart(str(error)) from None
             finally:
                 self._active.discard(worker)

@@ -43,11 +43,11 @@ def read_reply(text: str | bytes) -> Any:
 
 
 def deeper_than(value: Any, depth: int) -> bool:
-    """Is a value of JSON nested more than `depth` lists and objects deep? Looks at one level after the other."""
-    level = [value]
+    """Is a value of JSON nested more than `depth` lists and objects deep? Looks at one layer after the other."""
+    layer = [value]
     for _ in range(depth + 1):
-        level = [x for x in level if isinstance(x, list | tuple | dict)]
-        if not level:
+        layer = [x for x in layer if isinstance(x, list | tuple | dict)]
+        if not layer:
             return False
-        level = [part for x in level for part in (x.values() if isinstance(x, dict) else x)]
+        layer = [part for x in layer for part in (x.values() if isinstance(x, dict) else x)]
     return True

@@ -46,7 +46,7 @@ class Worker:
                         "env": _environment(), "cwd": "/", "start_new_session": True}  # fmt: skip
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **options)
-        self.level, self.faults = -1, ""  # -1: not started
+        self.started, self.level, self.faults = False, 0, ""
         self.calls_socket: socket.socket | None = None
         self.calls = 0
 
@@ -66,7 +66,7 @@ class Worker:
                 self.end()
                 raise CannotStart(words) from None
             raise
-        self.level, self.faults = int(hello["level"]), str(hello["faults"])
+        self.started, self.level, self.faults = True, int(hello["level"]), str(hello["faults"])
 
     def _last_words(self) -> str:
         """Return the last line that the keeper wrote to its standard error, or ""."""

@@ -23,9 +23,9 @@ from transformers import LlamaConfig
 
 import train
 from engines.model import whole_tensors
-from trainer.card_memory import Allocations
 from trainer.settings import Config
 from trainer.start import build_models
+from trainer.update_memory import Allocations
 
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 FSDP2 = {"ACCELERATE_USE_FSDP": "true"}

@@ -40,9 +40,9 @@ def test_log_probs_equal_a_plain_forward_pass_in_float64(tiny, long):
     problems.insert(2, Problem(problems[0].prompt, "countdown", {"numbers": [1, 1], "target": 50}))
     plain = AutoModelForCausalLM.from_pretrained(str(TINY / "policy"), dtype=torch.float64)
     scores = log_probs(policy, tokenizer, problems)
-    assert scores.problems == len(problems) == 6
+    assert scores.problem_count == len(problems) == 6
     for i, problem in enumerate(problems):
-        ours = scores.logp[scores.problem == i]
+        ours = scores.logp[scores.problem_index == i]
         texts, prompt = answers_of(problem), tokenizer(problem.prompt).input_ids
         assert ours.dtype == torch.float64 and ours.shape == (len(texts),)
         if texts:
@@ -133,7 +133,7 @@ def test_a_run_gets_a_row_for_each_checkpoint(run, tmp_path, monkeypatch):
     monkeypatch.setattr(exact, "log_probs", lambda *_: pytest.fail("scored again"))
     exact.main([str(copy)])
     assert rows_of(copy) == rows
-    with pytest.raises(SystemExit, match="delete it to score 1"):  # no mean over other problems in the same file
+    with pytest.raises(ValueError, match="delete it to score 1"):  # no mean over other problems in the same file
         exact.main([str(copy), "--problems", "1"])
     assert rows_of(copy) == rows
 

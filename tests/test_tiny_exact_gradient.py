@@ -17,7 +17,7 @@ def test_the_gradient_is_the_mean_over_all_responses():
     logp, sigma = logits.log_softmax(-1), 0.3
     q = (logp.exp() * right).sum(-1, keepdim=True).detach()
     advantage = (right.double() - q) / sigma
-    objective = (logp.exp().detach() * advantage * logp).sum() / (2 * exact_gradient.TOKENS)  # P = 2
+    objective = (logp.exp().detach() * advantage * logp).sum() / (2 * exact_gradient.RESPONSE_TOKENS)  # P = 2
     [expected] = torch.autograd.grad(-objective, logits, retain_graph=True)
     logps = AnswerLogProbs.of([logp[0][right[0]], logp[1][right[1]]])
     [found] = torch.autograd.grad(exact_gradient.loss_of(logps, sigma), logits)

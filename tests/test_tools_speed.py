@@ -40,7 +40,7 @@ def test_a_part_compares_with_the_plain_way(part):
     rows = list(PARTS[part](turns=1, **SMALL[part]))
     assert rows
     for row in rows:
-        assert row.ours > 0 and row.plain > 0 and row.ratio > 0, row
+        assert row.first > 0 and row.second > 0 and row.ratio > 0, row
 
 
 def test_both_ways_have_equal_log_probs():

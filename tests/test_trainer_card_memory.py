@@ -9,8 +9,9 @@ from helpers import ON_CPU, ROOT
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from engines.rounding import dithered
-from trainer.card_memory import DDP, FSDP2, ONE, count_update, needs_by_layout
+from trainer.card_memory import DDP, FSDP2, ONE, needs_by_layout
 from trainer.clock import GIB
+from trainer.update_memory import count_update
 
 SMALL = {
     "qwen": Qwen2Config(

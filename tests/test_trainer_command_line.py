@@ -9,7 +9,7 @@ from helpers import TINY
 
 from trainer.command_line import read_settings
 from trainer.process import Refusal
-from trainer.settings import Config, rule
+from trainer.settings import Config, settings_with
 
 
 def read(*argv: str):
@@ -36,7 +36,7 @@ def test_help_has_a_line_for_every_setting(capsys):
     out, names = capsys.readouterr().out, {f.name for f in fields(Config)}
     assert all(f"\n  --{f.name}" in out and f.metadata["help"] in " ".join(out.split()) for f in fields(Config))
     assert max(map(len, out.splitlines())) <= 80
-    assert not names & set(chain(*rule("also").values()))
+    assert not names & set(chain(*settings_with("also").values()))
 
 
 @pytest.mark.parametrize("argv, named", [
@@ -65,12 +65,12 @@ def test_a_model_of_ones_own_names_the_size_of_a_step(tmp_path, given):
     flags = [word for name in given for word in (f"--{name}", "8")]
     with pytest.raises(Refusal, match=r"16,384|up to 8 tokens") as refusal:
         read(*base, *flags)
-    assert all((f"--{name} " in str(refusal.value)) == (name not in given) for name in rule("size"))
+    assert all((f"--{name} " in str(refusal.value)) == (name not in given) for name in settings_with("size"))
     words = str(refusal.value).partition("for example ")[2].partition(". ")[0].split()
     assert read(*base, *flags, *words)[0].rollouts_per_prompt in (8, 16)  # the example can be typed
     assert read(*base, "--recipe", "brorl")[0].rollouts_per_prompt == 512
     assert read(*base, "--eval_only") and read_settings("", base, any_size=True)
-    size = {name: {"value": 8, "source": "as in the run of prorl"} for name in rule("size")}
+    size = {name: {"value": 8, "source": "as in the run of prorl"} for name in settings_with("size")}
     (tmp_path / "recipe.json").write_text(json.dumps({"prorl": size}))  # the model of a run with --recipe prorl
     assert read(*base, "--recipe", "prorl")[0].rollouts_per_prompt == 8
     with pytest.raises(Refusal, match="name the size of a step"):

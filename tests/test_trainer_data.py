@@ -28,7 +28,7 @@ def loaded_data(folder, **changes):
 def test_problems_lengths_and_positions(tmp_path):
     """Makes impossible: an engine with too few positions for the longest prompt and its response."""
     _, data = loaded_data(tmp_path)
-    assert len(data.problems) == 256 and len(data.held_out) == 16 and data.sources == {"test": 16}
+    assert len(data.problems) == 256 and len(data.held_out) == 16 and data.held_out_counts == {"test": 16}
     lengths = [len(data.tokenizer(p.prompt).input_ids) for p in data.problems + data.held_out]
     assert data.prompt_lengths == lengths[:256] and data.positions == max(lengths) + 12
 
@@ -40,17 +40,20 @@ def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
         loaded_data(tmp_path, eval_data=files, eval_problems=count, seed=seed)[1]
         for count, seed in ((None, 0), (20, 0), (20, 1))
     )
-    assert every.sources == {"test": 16, "train": 64} and sum(some.sources.values()) == len(some.held_out) == 20
+    assert (
+        every.held_out_counts == {"test": 16, "train": 64}
+        and sum(some.held_out_counts.values()) == len(some.held_out) == 20
+    )
     places = [every.held_out.index(problem) for problem in some.held_out]
     assert places == sorted(places) and places != [*range(20)]
-    assert some.held_out == again.held_out and some.sources == {"test": 4, "train": 16} and some.available == 80
+    assert some.held_out == again.held_out and some.held_out_counts == {"test": 4, "train": 16} and some.available == 80
 
 
 def test_every_source_keeps_a_held_out_problem(tmp_path, capsys):
     """Makes impossible: a source of 1 problem beside one of 511 that vanishes from the scores without a word."""
     files = [write_problems(tmp_path / "one.jsonl", "12:3="), str(TINY / "test.jsonl")]
     _, _, setup = set_up(tmp_path, eval_data=files, eval_problems=8, eval_only=True, data=None)
-    assert setup.data.sources == {"one": 1, "test": 8}
+    assert setup.data.held_out_counts == {"one": 1, "test": 8}
     assert "9 of 513 (one 1, test 8) held out" in capsys.readouterr().out
 
 

@@ -11,10 +11,10 @@ from helpers import arguments, settings
 import train
 import trainer.process as process
 from trainer import out_of_memory
-from trainer.card_memory import Count
 from trainer.clock import GIB
 from trainer.out_of_memory import advising
 from trainer.process import Refusal
+from trainer.update_memory import Count
 
 ON_A_CARD, ON_A_CPU = (SimpleNamespace(device=torch.device(x), num_processes=1) for x in ("cuda", "cpu"))
 # vLLM 0.32.0: vllm/v1/core/kv_cache_utils.py, vllm/v1/worker/utils.py

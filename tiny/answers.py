@@ -16,12 +16,12 @@ MAX_NUMBERS = 5  # 5! 4^4 = 30,720 expressions take about half a second
 
 def expressions(numbers: tuple[int, ...]) -> dict[str, int | Fraction | None]:
     """Return expression -> exact value, None if it divides by zero, in the order of numbers, then of operators."""
-    return {
-        text: value_of(text)
-        for order in sorted(set(itertools.permutations(numbers)))
-        for operators in itertools.product(OPERATORS, repeat=len(numbers) - 1)
-        if (text := "".join(f"{number}{sign}" for number, sign in zip(order, (*operators, ""), strict=True)))
-    }
+    found: dict[str, int | Fraction | None] = {}
+    for order in sorted(set(itertools.permutations(numbers))):
+        for operators in itertools.product(OPERATORS, repeat=len(numbers) - 1):
+            text = "".join(f"{number}{sign}" for number, sign in zip(order, (*operators, ""), strict=True))
+            found[text] = value_of(text)
+    return found
 
 
 @functools.cache

@@ -20,14 +20,12 @@ computes only the steps that exact.csv does not have.
     missed@N         Σ_i p_i (1 - p_i)^N           Q_pos of the answers that N draws miss, expected; the mean over the
                                                    problems is printed for one policy
 
-The sum leaves out other correct responses, with parentheses or spaces, so the true Q_pos is a little larger. Among
-131,072 responses of the tiny policy one was of this kind. The share of answers among them was 0.19176, and the sum is
-0.19234 (z = -0.55; measured at commit 8628101).
+The sum leaves out other correct responses, with parentheses or spaces, so the true Q_pos is a little larger: among
+131,072 responses of the tiny policy one was of this kind.
 """
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +41,7 @@ from trainer.console import short
 from trainer.files import json_lines, read_csv, read_lines, write, write_csv
 from trainer.policy import Policy
 from trainer.pretrained import load_model, load_tokenizer
+from trainer.process import Refusal, explained, refusing
 from trainer.settings import TINY
 from trainer.sources import load_sources
 from trainer.text import stop_tokens
@@ -61,8 +60,8 @@ class AnswerLogProbs(NamedTuple):
     """A policy's log-probs of all answers of all problems. A answers, P problems."""
 
     logp: Tensor  # (A,) float64
-    problem: Tensor  # (A,), the index of each answer's problem
-    problems: int  # P, with the problems that have no answer
+    problem_index: Tensor  # (A,), the problem of each answer
+    problem_count: int  # P, with the problems that have no answer
 
     @staticmethod
     def of(logps: list[Tensor]) -> "AnswerLogProbs":
@@ -73,12 +72,16 @@ class AnswerLogProbs(NamedTuple):
     @property
     def q_pos(self) -> Tensor:
         """Q_pos = Σ_i p_i, (P,), at most 1: a sum that rounds to more would make pass@k NaN."""
-        return torch.zeros(self.problems, dtype=torch.float64).index_add(0, self.problem, self.logp.exp()).clamp(max=1)
+        return (
+            torch.zeros(self.problem_count, dtype=torch.float64)
+            .index_add(0, self.problem_index, self.logp.exp())
+            .clamp(max=1)
+        )
 
     def missed(self, n: int) -> float:
         """Return the mean over the problems of Σ_i p_i (1 - p_i)^n."""
         p = self.logp.exp()
-        return (p * torch.exp(torch.special.xlog1py(n, -p))).sum().item() / self.problems
+        return (p * torch.exp(torch.special.xlog1py(n, -p))).sum().item() / self.problem_count
 
 
 def metrics(now: AnswerLogProbs, start: AnswerLogProbs) -> dict[str, float]:
@@ -212,23 +215,21 @@ def main(argv: list[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     if args.runs and (args.model or args.data or args.split):
-        parser.exit(2, "exact.py: --model, --data and --split belong to one policy: name no RUN\n")
+        raise Refusal("--model, --data and --split belong to one policy: name no RUN")
     torch.set_num_threads(1)
-    try:
-        for run in args.runs:
-            print(f"{short(str(run))}\n{table(score_run(run, args.problems))}\nwrote {short(str(run / 'exact.csv'))}")
-        if not args.runs:
-            model, problems = args.model or str(TINY / "policy"), load_sources(args.data or [str(TINY / "test.jsonl")])
-            problems = problems[: args.problems]
-            now = log_probs(*load_policy(model), problems)
-            row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}
-            row |= {f"missed@{n}": now.missed(n) for n in MISSED}
-            print(f"{short(model)}: {len(now.logp):,} answers to {now.problems} problems\n{table([row])}")
-            if args.split:
-                write_rare_and_solved(problems, now.q_pos, args.split)
-    except (ValueError, OSError) as mistake:
-        sys.exit(f"exact.py: {mistake}")
+    for run in args.runs:
+        print(f"{short(str(run))}\n{table(score_run(run, args.problems))}\nwrote {short(str(run / 'exact.csv'))}")
+    if not args.runs:
+        model, problems = args.model or str(TINY / "policy"), load_sources(args.data or [str(TINY / "test.jsonl")])
+        problems = problems[: args.problems]
+        now = log_probs(*load_policy(model), problems)
+        row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}
+        row |= {f"missed@{n}": now.missed(n) for n in MISSED}
+        print(f"{short(model)}: {len(now.logp):,} answers to {now.problem_count} problems\n{table([row])}")
+        if args.split:
+            write_rare_and_solved(problems, now.q_pos, args.split)
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2), refusing():
+        main()

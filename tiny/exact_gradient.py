@@ -6,10 +6,12 @@ A larger N changes the noise of a step and, before whitening, not its mean: for 
 
     E[(R - Q_pos) ∇ log π] = ∇ Q_pos,    Q_pos = Σ_i p_i over the right answers i
 
-A countdown problem has few answers, so the sum is exact, and only the choice of the P prompts of a step is random. The
+A countdown problem has few answers, so the sum is exact, and only the choice of the prompts of a step is random. The
 loss is the mean per token of the whitened advantage, as in loss.py:
 
-    L = -(1 / (P T)) Σ_x Q_pos(x) / σ,    σ² = mean of Q_pos (1 - Q_pos) before the step,    T tokens per answer
+    L = -(1 / (P T)) Σ_x Q_pos(x) / σ,    σ² = mean of Q_pos (1 - Q_pos) before the step
+
+P: kept prompts; T: tokens of an answer.
 
 All else is as in the arm n512 of docs/evidence/headline.toml. A step draws `--prompts` problems until so many are
 informative, which a problem is with the probability 1 - Q_pos^N - (1 - Q_pos)^N of N = 512. It makes 8 updates. There a
@@ -24,7 +26,6 @@ computed at the start and the end of a run.
 import argparse
 import itertools
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tiny.exact import AnswerLogProbs, answer_log_probs, load_policy, log_probs, metrics
+from tiny.make import RESPONSE_TOKENS
 from trainer.files import read_csv, write_csv
+from trainer.process import explained, refusing
 from trainer.settings import TINY
 from trainer.sources import load_sources
 from trainer.start import WEIGHT_DECAY
@@ -44,12 +47,11 @@ N = 512
 UPDATES = 8
 MAX_GRAD_NORM = 1.0  # as in train.py
 REFILL = 4  # a step draws at most REFILL times --prompts problems
-TOKENS = 8  # of an answer a.b.c.d and its end
 
 
 def loss_of(logps: AnswerLogProbs, sigma: float) -> Tensor:
     """Return L, with its gradient."""
-    return -logps.q_pos.mean() / (TOKENS * sigma)
+    return -logps.q_pos.mean() / (RESPONSE_TOKENS * sigma)
 
 
 def rounds(problems: list[Problem], size: int, seed: int) -> Iterator[list[Problem]]:
@@ -116,18 +118,16 @@ def main(argv: list[str] | None = None) -> None:
     if min(args.prompts, args.steps, args.problems or 1) < 1:
         parser.error("--prompts, --steps and --problems are at least 1")
     torch.set_num_threads(1)
-    try:
-        problems, held_out = (load_sources([str(TINY / x)])[: args.problems] for x in ("train.jsonl", "test.jsonl"))
-        if any(row["prompts"] == args.prompts and row["seed"] in args.seeds for row in read_csv(args.csv)):
-            raise ValueError(f"{args.csv} has rows of these --prompts and --seeds: name another file or other seeds")
-        for seed in args.seeds:
-            rows = train(args.model, problems, held_out, args.prompts, args.steps, args.learning_rate, seed)
-            for row in tqdm(rows, total=(args.steps + 1) // 2 + 1, unit="row", desc=f"seed {seed}", disable=None):
-                write_csv(args.csv, [*read_csv(args.csv), row])
-            print(f"seed {seed}: pass@1 {row['q_pos']:.4f} after {args.steps} steps")
-    except (ValueError, OSError) as mistake:
-        sys.exit(f"exact_gradient.py: {mistake}")
+    problems, held_out = (load_sources([str(TINY / x)])[: args.problems] for x in ("train.jsonl", "test.jsonl"))
+    if any(row["prompts"] == args.prompts and row["seed"] in args.seeds for row in read_csv(args.csv)):
+        raise ValueError(f"{args.csv} has rows of these --prompts and --seeds: name another file or other seeds")
+    for seed in args.seeds:
+        rows = train(args.model, problems, held_out, args.prompts, args.steps, args.learning_rate, seed)
+        for row in tqdm(rows, total=(args.steps + 1) // 2 + 1, unit="row", desc=f"seed {seed}", disable=None):
+            write_csv(args.csv, [*read_csv(args.csv), row])
+        print(f"seed {seed}: pass@1 {row['q_pos']:.4f} after {args.steps} steps")
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2), refusing():
+        main()

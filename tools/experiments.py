@@ -52,11 +52,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from tools.intervals import welch, with_interval
-from trainer.files import read_csv, read_lines, table, write_csv
-from trainer.pictures import common_legend, label_axis, panels
+from tools.markdown import table
+from trainer.files import read_csv, read_lines, write_csv
+from trainer.pictures import label_axis, panels
 from trainer.process import Refusal, explained
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -299,6 +302,14 @@ def report(plan: dict, rows: list[Row]) -> str:
     for x in plan["predictions"]:
         text += f"\n\n{x['claim']} Predicted: {x['between'][0]:g} to {x['between'][1]:g}.\n  {measured(arms, x)}"
     return text + "\n"
+
+
+def common_legend(figure: Figure) -> None:
+    """Put one legend below all panels. It has the label of every line once."""
+    found: dict[str, Artist] = {}
+    for axis in figure.axes:
+        found |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend([*found.values()], [*found], loc="outside lower center", ncols=3, frameon=False)
 
 
 def draw(plan: dict, rows: list[Row], path: Path) -> None:

@@ -32,9 +32,7 @@ from trainer.card_memory import (
     GRAPHS_GIB,
     ONE,
     RESERVE_GIB,
-    Count,
     Needs,
-    count_update,
     largest_share,
     layout_of,
     needs_by_layout,
@@ -45,6 +43,7 @@ from trainer.clock import GIB, largest_peaks
 from trainer.files import read_lines
 from trainer.process import Refusal, explained, refusing
 from trainer.settings import Config
+from trainer.update_memory import Count, count_update
 
 # Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.7
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}

@@ -21,8 +21,9 @@ from pathlib import Path
 import torch
 
 import train
+from tools.markdown import table
 from trainer.clock import GIB, largest_peaks
-from trainer.files import read_lines, table
+from trainer.files import read_lines
 from trainer.process import Refusal, explained
 
 

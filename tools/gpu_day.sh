@@ -71,7 +71,7 @@ make_run() { # TASK COMMAND... SETTINGS...: a run OUT/TASK, anew. Deletes its mo
 on_model=(--model "$out/model" --rewards "$out/model/rewards.py" --data "$out/model/train.jsonl"
     --eval_data "$out/model/test.jsonl" --eval_every 0 --eval_problems 2 --eval_samples 2 --eval_max_response_tokens 8
     --learning_rate 1e-6 --updates_per_step 4)
-size=1.5B train_py=(python train.py)
+size=1.5B
 if [ "$tiny" ]; then
     size=tiny
     small=(--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 4 --eval_problems 16 --eval_samples 4)
@@ -84,7 +84,7 @@ for task in $tasks; do
                 tests/test_train.py tests/test_trainer_offload.py tests/test_trainer_adapters.py)
             [ "$tiny" ] && files=(tests/test_loss.py -k by_hand)
             run tests python -m pytest -q "${files[@]}" ;;
-        default) make_run default "${train_py[@]}" ${tiny:+"${small[@]}"} ;;
+        default) make_run default python train.py ${tiny:+"${small[@]}"} ;;
         model)
             rm -rf "${out:?}/model"
             run model python -m tools.random_model "$out/model" --size $size ;;
@@ -93,7 +93,7 @@ for task in $tasks; do
             step=(--rollouts_per_prompt 512 --prompts_per_step 2 --max_response_tokens 256 --max_steps 2)
             [ "$tiny" ] && step=(--rollouts_per_prompt 16 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
             step+=(--engine vllm --max_tokens_per_micro_batch 8192)
-            make_run big "${train_py[@]}" "${on_model[@]}" "${step[@]}" ;;
+            make_run big python train.py "${on_model[@]}" "${step[@]}" ;;
         peaks)
             step=(--rollouts_per_prompt 16 --prompts_per_step 8 --max_response_tokens 512 --max_steps 1)
             [ "$tiny" ] && step=(--rollouts_per_prompt 8 --prompts_per_step 2 --max_response_tokens 8 --max_steps 1)
@@ -123,9 +123,9 @@ for task in $tasks; do
                 [ -d "$smollm" ] || run smollm_folder python -m tools.smollm "$smollm"
                 settings=(--model "$smollm" --data "$smollm/largest.jsonl" --eval_data "$smollm/largest_test.jsonl")
             fi
-            make_run smollm_torch "${train_py[@]}" --engine torch "${settings[@]}" ${tiny:+"${small[@]}"}
+            make_run smollm_torch python train.py --engine torch "${settings[@]}" ${tiny:+"${small[@]}"}
             if [ ! "$have_vllm" ]; then skip smollm_vllm "vLLM is not installed"; continue; fi
-            make_run smollm_vllm "${train_py[@]}" --engine vllm "${settings[@]}" ${tiny:+"${small[@]}"} ;;
+            make_run smollm_vllm python train.py --engine vllm "${settings[@]}" ${tiny:+"${small[@]}"} ;;
         two)
             if [ "$card_mib" ] && [ "$cards" -lt 2 ]; then skip two "there is one card"; continue; fi
             step=(--max_steps 1)

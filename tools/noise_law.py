@@ -8,12 +8,11 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
 
     noise(N, B) ≈ (V_b + V_w / (N - 1)) / B
 
-    name here   symbol       meaning
-    between     V_b          E|g_x|² - |E g_x|², g_x = ∇p_x of prompt x: how much prompts differ
-    within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
-    ratio       V_w / V_b    its interval is the inverse of that of V_b / V_w, since V_b may be estimated as 0 or less
-    kept        K_N          P(0 < #correct < N), mean over prompts: the share of informative prompts
-    seconds     t(N)         seconds of a step, divided by the prompts that it draws
+    V_b          E|g_x|² - |E g_x|², g_x = ∇p_x of prompt x: how much prompts differ
+    V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
+    V_w / V_b    `Ratio`: its interval is the inverse of that of V_b / V_w, since V_b may be estimated as 0 or less
+    K_N          `kept_share`: P(0 < #correct < N), mean over prompts: the share of informative prompts
+    t(N)         seconds of a step, divided by the prompts that it draws
 
 In the same time a small N takes more steps. The mean of their gradients has the noise
 
@@ -25,9 +24,9 @@ Two halves of a group, n rollouts each with their own mean as the baseline, give
 
     h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 = Var(h)
 
-Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)). The law omits the second term, about 1/N of the first. A
-group that dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. The law is about the advantages before whitening
-and clipping, and about the policy as it is.
+Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)). The law writes V_w in place of the bracket, which changes
+the second term, about 1/N of the first. A group that dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. The law
+is about the advantages before whitening and clipping, and about the policy as it is.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ def ratio_of(gram: Tensor, kept_n: list[int], dropped_n: list[int]) -> Ratio:
     """Estimate V_w / V_b from half-groups. A prompt weighs as much as its rollouts.
 
     gram: (2M, 2M) inner products of the half-groups 2x and 2x + 1 of each informative prompt x. kept_n,
-    dropped_n: N of each informative, of each other prompt. The only bias of V_b and V_w is the term that the law omits.
-    The interval is that of V_b / V_w, by a jackknife over prompts, inverted. Each end is at most 1e9.
+    dropped_n: N of each informative, of each other prompt. V_b has no bias; that of V_w is explained at the top of this
+    file. The interval is that of V_b / V_w, by a jackknife over prompts, inverted. Each end is at most 1e9.
     """
     prompts, m = len(kept_n) + len(dropped_n), len(kept_n)
     unknown = Ratio(USUAL / SPREAD**2, USUAL, USUAL * SPREAD**2, False, prompts, m)

@@ -4,7 +4,7 @@
     python -m tools.speed rollout log_probs           some parts
 
     part            ours                                               plain
-    log_probs       trainer/policy.py: chunked_logprobs                  log_softmax of all logits
+    log_probs       trainer/policy.py: chunked_logprobs                log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
     hand_over       rollout.py: Group, from engine to micro-batch      lists of Python's numbers between them
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
@@ -54,8 +54,8 @@ class Speeds(NamedTuple):
     """A line of the table."""
 
     what: str
-    ours: float
-    plain: float
+    first: float
+    second: float
     unit: str
     ratio: float
 
@@ -66,11 +66,11 @@ def rate(way: Callable[[], int]) -> float:
     return way() / (time.perf_counter() - began)
 
 
-def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int]) -> Speeds:
-    """Let both ways take turns, and compare their rates in units per second."""
-    rates = [(rate(ours), rate(plain)) for _ in range(turns)]
-    ours_median, plain_median = (statistics.median(way) for way in zip(*rates, strict=True))
-    return Speeds(what, ours_median, plain_median, unit, statistics.median(x / y for x, y in rates))
+def compare(what: str, unit: str, turns: int, first: Callable[[], int], second: Callable[[], int]) -> Speeds:
+    """Let two ways take turns, and compare their rates in units per second. The first one is ours."""
+    rates = [(rate(first), rate(second)) for _ in range(turns)]
+    first_median, second_median = (statistics.median(way) for way in zip(*rates, strict=True))
+    return Speeds(what, first_median, second_median, unit, statistics.median(x / y for x, y in rates))
 
 
 def plain_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

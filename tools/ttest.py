@@ -69,7 +69,7 @@ def read_evaluation(folder: Path, step: int | None) -> dict:
     return rows[step] | {"settings": {name: config[name] for name in SETTINGS}}
 
 
-def test_evaluations(a: dict, b: dict) -> PairedTTest:
+def compare_evaluations(a: dict, b: dict) -> PairedTTest:
     """Test two evaluations from `read_evaluation`. Raises Refusal if they do not pair."""
     if a["problems"] != b["problems"]:
         raise Refusal("the runs were evaluated on different problems: a paired test needs the same --eval_data")
@@ -89,7 +89,7 @@ def main() -> None:
     if len(steps) > 2:
         raise Refusal(f"--step takes one step, or one for each of the two runs, and not {len(steps)}")
     a, b = read_evaluation(args.a, steps[0]), read_evaluation(args.b, steps[-1])
-    test = test_evaluations(a, b)
+    test = compare_evaluations(a, b)
     rows = [f"{name}: {folder}, step {x['step']:<8} pass@1 {np.mean(x['correct']) / x['k']:.4f}"
             for name, folder, x in (("A", args.a, a), ("B", args.b, b))]  # fmt: skip
     print(f"""\

@@ -28,10 +28,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import rollout
 from engines.vllm import sampling_params
 from rollout import Engine, Request, Sampling, VLLMEngine
+from tools.markdown import table
 from tools.random_model import folder_and_size
 from tools.speed import compare
 from trainer.clock import GIB
-from trainer.files import read_lines, table
+from trainer.files import read_lines
 from trainer.process import Refusal, explained
 
 
@@ -66,7 +67,7 @@ def compare_ways(engine: Engine, requests: list[Request], sampling: Sampling, tu
     with_seeds, without = (RepeatedCall(engine, requests, sampling, way) for way in (sampling_params, unseeded))
     with_seeds()  # warms up
     found = compare("", "tokens/s", turns, with_seeds, without)
-    return [requests[0].n, found.ours, found.plain, found.ratio, with_seeds.repeats(), without.repeats()]
+    return [requests[0].n, found.first, found.second, found.ratio, with_seeds.repeats(), without.repeats()]
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -77,9 +78,13 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+# Size of the model -> every N of the table, rollouts of a call, tokens of a rollout, turns
+CALLS = {"1.5B": ((16, 512), 1024, 256, 3), "tiny": ((8, 16), 16, 16, 2)}
+
+
 def table_of_ways(engine: Engine, prompts: list[list[int]], size: str) -> str:
     """Return the table of both ways, with a row for each N. prompts: in tokens."""
-    every_n, rollouts, length, turns = ((16, 512), 1024, 256, 3) if size == "1.5B" else ((8, 16), 16, 16, 2)
+    every_n, rollouts, length, turns = CALLS[size]
     rows = []
     for n in every_n:
         requests = [Request(x, n, i) for i, x in enumerate(prompts[: rollouts // n])]
@@ -89,13 +94,13 @@ def table_of_ways(engine: Engine, prompts: list[list[int]], size: str) -> str:
 
 def table_of_calls(engine: VLLMEngine, model: Any) -> str:
     """Return the table with the seconds of sync, sleep and wake, and the memory that sleep frees."""
-    times = [["sync", seconds(lambda: engine.sync(model))]]
+    times = [["sync, s", seconds(lambda: engine.sync(model))]]
     if engine.can_sleep:
         before = torch.cuda.mem_get_info()[0]
-        times.append(["sleep", seconds(engine.sleep)])
+        times.append(["sleep, s", seconds(engine.sleep)])
         freed = (torch.cuda.mem_get_info()[0] - before) / GIB
-        times += [["wake, with sync", seconds(engine.wake)], ["GiB that sleep frees", freed]]
-    return table(["vLLM", "seconds"], times)
+        times += [["wake with sync, s", seconds(engine.wake)], ["freed by sleep, GiB", freed]]
+    return table(["vLLM", "value"], times)
 
 
 def measure_vllm(folder: Path, size: str) -> None:

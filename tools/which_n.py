@@ -58,7 +58,8 @@ from trainer.start import Setup, set_up
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
 TABLE = (8, 16, 32, 64, 128, 256, 512)  # N of the table
-REPEATS = 3  # steps of each N, the first of which is not timed. A third is made if a step takes under 1/20 of the time
+REPEATS = 3  # steps of each N. The third is made if a step takes under 1/20 of the time
+OPTIMIZER_STEPS = 3  # that are timed
 STEPS_SHARE = 0.6  # of the time for steps; the rest is for gradients
 LEAST_ROLLOUTS = 16  # rollouts of a group whose gradients are taken
 
@@ -98,7 +99,7 @@ def timed_step(
 def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: float) -> list[Step]:
     """Make steps of each N of MEASURED in about this time, with B prompts or as many as fit a quarter of it.
 
-    The first step of an N is slower: memory of its size is allocated. So it is made twice, and the first is not timed.
+    The first step of an N is not timed: it allocates memory, which makes it slower.
     """
     clock, b, steps, cost = setup.run.clock, config.prompts_per_step, list[Step](), dict[int, float]()
     optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
@@ -128,7 +129,7 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
 def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup: Setup) -> float:
     """Time train.py's `update` with a gradient of 0 and no rollouts. A step has U of these, with any N and B."""
     spent = []
-    for _ in range(REPEATS):
+    for _ in range(OPTIMIZER_STEPS):
         for p in trainable(setup.policy):
             p.grad = torch.zeros_like(p)
         began = time.perf_counter()
@@ -234,9 +235,9 @@ def measure_and_write(config: Config, accelerator: Accelerator, setup: Setup, mi
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     for group in setup.optimizer.param_groups:
         group["lr"] = 0.0
-    began, left = setup.run.clock.seconds_of_slowest(), 60 * minutes - setup.run.clock.seconds_of_slowest()
-    steps = make_steps(config, accelerator, setup, STEPS_SHARE * left)
-    ratio = measure_ratio(steps, config, accelerator, setup, began + left)
+    ends = 60 * minutes
+    steps = make_steps(config, accelerator, setup, STEPS_SHARE * (ends - setup.run.clock.seconds_of_slowest()))
+    ratio = measure_ratio(steps, config, accelerator, setup, ends)
     found = {"model": short(config.model), "minutes": setup.run.clock.seconds_of_slowest() / 60}
     found |= answer(steps, ratio, config.prompts_per_step)
     if accelerator.is_main_process:

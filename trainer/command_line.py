@@ -27,7 +27,7 @@ from trainer.defaults import IN_FOLDER, recipe_of, resolve
 from trainer.objectives import load_objective
 from trainer.pretrained import is_missing_folder
 from trainer.process import Refusal, refusing
-from trainer.settings import TINY, Config, formatted, rule
+from trainer.settings import TINY, Config, formatted, settings_with
 from trainer.sources import read_spec
 
 PAPER_VALUES = [{name: x.value for name, x in recipe.items()} for recipe in brorl.RECIPES.values()]
@@ -117,7 +117,7 @@ def nearest_setting(flag: str) -> str:
     """Return the setting that is most like this flag; "" if none is."""
     word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
     near = [
-        *(name for name, synonyms in rule("also").items() if word in synonyms),
+        *(name for name, synonyms in settings_with("also").items() if word in synonyms),
         *(name for name in names if name.startswith(word)),
         *difflib.get_close_matches(word, names, 1),
         *(name for name in names if word.startswith(name)),
@@ -127,7 +127,7 @@ def nearest_setting(flag: str) -> str:
 
 def check_settings(c: Config) -> None:
     """Refuse settings that cannot work, before problems and model are read. Raises Refusal: a sentence for each."""
-    wrong, lowest, highest = [], rule("low"), rule("high")
+    wrong, lowest, highest = [], settings_with("low"), settings_with("high")
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
@@ -166,7 +166,7 @@ def check_size(config: Config, given: set[str]) -> None:
 
     The tiny policy and the model of an earlier run have a recipe.json with a size, for the recipe of that run.
     """
-    sizes = [*rule("size")]
+    sizes = [*settings_with("size")]
     missing = [name for name in sizes if name not in given]
     recipe = recipe_of(config)
     has_size = "recipe" in given or any(recipe[name][1].startswith(IN_FOLDER) for name in sizes)

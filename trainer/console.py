@@ -57,8 +57,8 @@ def count_held_out(data: Data) -> str:
     count = f"{len(data.held_out):,}"
     if len(data.held_out) == data.available:
         return count
-    each = ", ".join(f"{name} {n:,}" for name, n in data.sources.items())
-    return f"{count} of {data.available:,}" + (f" ({each})" if len(data.sources) > 1 else "")
+    each = ", ".join(f"{name} {n:,}" for name, n in data.held_out_counts.items())
+    return f"{count} of {data.available:,}" + (f" ({each})" if len(data.held_out_counts) > 1 else "")
 
 
 def short(path: str) -> str:

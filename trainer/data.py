@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import sys
 import unicodedata
 from collections import Counter
 from typing import NamedTuple
@@ -16,6 +13,7 @@ from trainer.pretrained import load_tokenizer
 from trainer.process import Refusal, refusing
 from trainer.settings import GIVEN, Config
 from trainer.sources import load_sources, source_names
+from trainer.templates import template_fault
 from trainer.text import encode
 from verify import Problem
 
@@ -28,7 +26,7 @@ class Data(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
     problems: list[Problem]  # to train on; none in an evaluation
     held_out: list[Problem]  # all sources, one after the other; with --eval_problems a random choice of each
-    sources: dict[str, int]  # name of a held-out source -> number of problems in `held_out`
+    held_out_counts: dict[str, int]  # name of a held-out source -> its number of problems in `held_out`
     available: int  # held-out problems before the choice
     prompt_lengths: list[int]  # of `problems`, in tokens
     positions: int  # the most tokens of a prompt and its response
@@ -70,8 +68,8 @@ def load_data(config: Config, origins: dict[str, str]) -> Data:
             raise Refusal(f"--{limit} and the longest prompt, {needed} tokens, exceed the model's {most} positions")
         positions = max(positions, needed)
     available, named = len(named), choose_held_out(named, config.eval_problems)
-    held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
-    return Data(tokenizer, problems, held_out, sources, available, lengths, positions)
+    held_out, held_out_counts = [problem for _, problem in named], Counter(name for name, _ in named)
+    return Data(tokenizer, problems, held_out, held_out_counts, available, lengths, positions)
 
 
 def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> list[tuple[str, Problem]]:
@@ -112,8 +110,8 @@ def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> 
         raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
     try:
         tokens = encode(tokenizer, problem)
-    except Exception as refusal:  # a template runs operations on any types
-        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal!s:.200}") from refusal
+    except Exception as failure:  # a template runs operations on any types
+        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {failure!s:.200}") from failure
     text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
     if lost := sorted(c for c in want - have if not c.isspace()):
@@ -125,48 +123,3 @@ def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> 
             "this model, or remove the token from the prompt"
         )
     return len(tokens)
-
-
-# Limits of the process that tries a chat template: processor seconds, bytes in addition to the trainer's, prompts.
-TEMPLATE_S, TEMPLATE_BYTES, TEMPLATE_PROMPTS = 60, 2**31, 1_000
-
-
-def template_fault(tokenizer, problems: list[Problem]) -> str:
-    """Say why the model's chat template cannot be used; "" if it can, or if it raises an error, which `encode` reports.
-
-    A template is a program of the model's author. jinja2 keeps it from files and other programs, but not from an
-    endless loop or a text of gigabytes. So a fork of this process tries it first, within limits, on the first prompts.
-    """
-    if tokenizer.chat_template is None or sys.platform != "linux":
-        return ""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = try_template(tokenizer, problems)
-        finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status == -signal.SIGXCPU:
-        return f"took more than {TEMPLATE_S} processor seconds"
-    return "" if status == 0 else f"took more than {TEMPLATE_BYTES >> 20:,} MiB of memory" if status == 2 else "crashed"
-
-
-def try_template(tokenizer, problems: list[Problem]) -> int:
-    """Render the first chats. Returns 0, or 2 if they need too much memory; the kernel ends what takes too long."""
-    import resource  # not on Windows
-
-    with open("/proc/self/statm") as file:
-        held = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (held + TEMPLATE_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_S, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    chats = [problem.prompt for problem in problems if not isinstance(problem.prompt, str)]
-    for chat in [[{"role": "user", "content": "1"}], *chats[:TEMPLATE_PROMPTS]]:
-        try:
-            tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        except MemoryError:
-            return 2
-        except Exception:
-            continue
-    return 0

@@ -20,7 +20,7 @@ from engines.vllm import have_vllm
 from sandbox.messages import printable
 from trainer.process import Refusal
 from trainer.run_settings import settings_at_start
-from trainer.settings import GIVEN, TINY, Config, rule
+from trainer.settings import GIVEN, TINY, Config, settings_with
 
 PRORL_SAMPLES = 16 * 512  # of a step of the paper's ProRL: N = 16, B = 512 (table 1)
 IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
@@ -55,7 +55,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
         origins = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
     else:
         origins = fill_from_recipe(config)
-    shown_first = brorl.BRORL.keys() | (given & rule("shown").keys())
+    shown_first = brorl.BRORL.keys() | (given & settings_with("shown").keys())
     return {f.name: origins.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
 
@@ -63,9 +63,9 @@ def default_name(config: Config) -> str:
     """Return RECIPE-seedSEED for the tiny policy, RECIPE-MODEL-seedSEED for a model, eval-MODEL for --eval_only."""
     path = Path(os.path.abspath(config.model or TINY / "policy"))
     model = path.parent.name if path.name == "model" else path.name
-    return (
-        f"eval-{model}" if config.eval_only else f"{config.recipe}-{f'{model}-' * bool(config.model)}seed{config.seed}"
-    )
+    if config.eval_only:
+        return f"eval-{model}"
+    return f"{config.recipe}-{model}-seed{config.seed}" if config.model else f"{config.recipe}-seed{config.seed}"
 
 
 def fill_from_recipe(config: Config) -> dict[str, str]:

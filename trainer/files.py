@@ -48,11 +48,3 @@ def read_csv(path: Path, texts: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         return [
             {name: x if name in texts or not x else float(x) for name, x in row.items()} for row in csv.DictReader(file)
         ]
-
-
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    """Return a table in Markdown; floats with three digits."""
-    cells = [
-        [f"{x:.3g}" if isinstance(x, float) else str(x) for x in row] for row in [head, ["---"] * len(head), *rows]
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)

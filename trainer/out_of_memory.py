@@ -1,4 +1,4 @@
-"""Which flags help after an out-of-memory error, by the count of card_memory.py (docs/memory.md)."""
+"""Which flags help after an out-of-memory error, by the count of update_memory.py (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig
 
-from trainer.card_memory import FSDP2, Count, Needs, count_update, largest_share, layout_of, needs_of_run
+from trainer.card_memory import FSDP2, Needs, largest_share, layout_of, needs_of_run
 from trainer.clock import GIB, Clock, peak
 from trainer.launch import fsdp_requested
 from trainer.settings import Config
+from trainer.update_memory import Count, count_update
 
 LORA_RANK = 16  # the --lora_rank of docs/memory.md
 # Messages of torch (GPU, CPU) and of vLLM, whose kinds of errors are also those of other mistakes
@@ -48,7 +49,8 @@ def advice(config: Config, accelerator: Accelerator, phase: str, where: str, lac
     device = accelerator.device
     card_gib = torch.cuda.get_device_properties(device).total_memory / GIB if device.type == "cuda" else 0.0
     taken = ", ".join(f"{x:.2f} GiB {name}" for name, x in peak(device).items())
-    lines = [f"Out of memory in phase {where}. The peak before it: {taken}" + f", of {card_gib:.1f}" * bool(card_gib)]
+    of_card = f", of {card_gib:.1f}" if card_gib else ""
+    lines = [f"Out of memory in phase {where}. The peak before it: {taken}{of_card}"]
     if lacks_cache and not card_gib:
         lines.append("vLLM's cache is too small: raise the variable VLLM_CPU_KVCACHE_SPACE (in GiB; 2 by default)")
         return "\n".join(lines)

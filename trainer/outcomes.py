@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer.process import Refusal
 from verify import REASONS, Problem, Verdict
 
-FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
+FAILED = "timeout", "crashed"  # reasons: the judge failed, not the answer
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class Outcomes:
     @property
     def judge_failed_on_all(self) -> bool:
         """Whether there are responses, and the judge timed out or crashed on each."""
-        return len(self) > 0 and bool(torch.isin(self.reason, torch.tensor(FAILED)).all())
+        failed = torch.tensor([REASONS.index(x) for x in FAILED])
+        return len(self) > 0 and bool(torch.isin(self.reason, failed).all())
 
     @classmethod
     def empty(cls, n: int) -> Outcomes:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
@@ -35,14 +34,6 @@ def label_axis(axis: Axes, title: str, x: str = "samples generated") -> None:
     axis.set(title=title, xlabel=x)
     if x.startswith("samples"):
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def common_legend(figure: Figure) -> None:
-    """Put one legend below all panels. It has the label of every line once."""
-    found: dict[str, Artist] = {}
-    for axis in figure.axes:
-        found |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend([*found.values()], [*found], loc="outside lower center", ncols=3, frameon=False)
 
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:

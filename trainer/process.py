@@ -70,7 +70,7 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
     try:
         yield
     except (Refusal, JudgeFailed, NotAReward) as refusal:
-        refuse(refusal, code)
+        leave_with(refusal, code)
     except KeyboardInterrupt:
         leave(130, f"\nstopped{after_interrupt and f'; {after_interrupt}'}")
     except Exception as failure:
@@ -79,7 +79,7 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
         leave(1, traceback.format_exc())  # on every rank
 
 
-def refuse(refusal: Exception, code: int) -> NoReturn:
+def leave_with(refusal: Exception, code: int) -> NoReturn:
     """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)

@@ -76,10 +76,9 @@ class Progress:
     def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
         """Return the next `count` problems and the seeds of their rollouts.
 
-        The order is one permutation of the problems after another, fixed by the seed. The position only
-        moves forward. Where a step enters the next permutation, it skips problems that it drew from the one before. The
-        copies of a problem that a weighted
-        source has in an epoch count as different problems, or the source could not have its share of a step.
+        The order is one permutation of the problems after another, fixed by the seed. The position only moves forward.
+        Where a step enters the next permutation, it skips problems that it drew from the one before. The copies that a
+        weighted source has of a problem count as different problems, or the source could not get its share of a step.
         """
         size, orders = len(problems), dict[int, list[int]]()
 

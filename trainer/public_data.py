@@ -18,6 +18,7 @@ MATH_SUFFIX = "Please reason step by step, and put your final answer within \\bo
 
 
 def load_gym(name: str, seed: int) -> list[Problem]:
+    """The entries of a Reasoning Gym data set as problems. name: NAME or NAME*N. Raises ValueError."""
     try:
         import reasoning_gym
     except ImportError:
@@ -40,6 +41,7 @@ def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
 
 
 def load_hub(name: str) -> list[Problem]:
+    """The rows of an entry of HUB as problems. name: NAME or NAME=FOLDER. Raises ValueError."""
     name, _, folder = name.partition("=")
     if name not in HUB:
         raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
@@ -90,7 +92,7 @@ def map_rows(
     return usable
 
 
-def _text(row: dict, *names: str) -> str:
+def first_text(row: dict, *names: str) -> str:
     """Return the first filled column of these, as text."""
     for name in names:
         value = row.get(name)
@@ -100,19 +102,19 @@ def _text(row: dict, *names: str) -> str:
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
 
 
-def _messages(chat: list[dict]) -> list[dict[str, str]]:
+def messages_of(chat: list[dict]) -> list[dict[str, str]]:
     return [{"role": message["role"], "content": message["content"]} for message in chat]
 
 
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
-    gold = _text(row, "answer", "final_answer", "solution")
+    gold = first_text(row, "answer", "final_answer", "solution")
     gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else last_box(gold) or gold
-    return Problem(f"{_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)
+    return Problem(f"{first_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)
 
 
 # In the last sentence of a question: "What percentage of", "by what percent", "the percent increase".
-_ASKS_PERCENT = re.compile(r"(?i)\bpercentage\b|\b(?:what|which|how many|the|as a|in)\s+(?:[a-z]+\s+){0,2}percent\b")
+ASKS_PERCENT = re.compile(r"(?i)\bpercentage\b|\b(?:what|which|how many|the|as a|in)\s+(?:[a-z]+\s+){0,2}percent\b")
 
 
 def gsm8k_row(row: dict) -> Problem:
@@ -120,23 +122,23 @@ def gsm8k_row(row: dict) -> Problem:
 
     Where the question asks for a percentage, the gold 40 means 40%, so the row has both as golds.
     """
-    question = _text(row, "question").strip()
-    _, mark, gold = _text(row, "answer").rpartition("####")
+    question = first_text(row, "question").strip()
+    _, mark, gold = first_text(row, "answer").rpartition("####")
     if not mark:
         raise ValueError("no #### with the result in `answer`")
     gold = gold.strip().replace(",", "")
-    asks_percent = _ASKS_PERCENT.search(re.split(r"(?<=[.?!])\s+", question)[-1])
+    asks_percent = ASKS_PERCENT.search(re.split(r"(?<=[.?!])\s+", question)[-1])
     golds = [gold, gold + r"\%"] if asks_percent and "%" not in gold else gold
     return Problem(f"{question}\n{MATH_SUFFIX}", "math", golds)
 
 
 def science_row(row: dict) -> Problem | None:
     """SCP-116K: the last box of `matched_solution`, or all of it if it is short. None for other worked solutions."""
-    solution = _text(row, "answer", "extract_solution", "matched_solution")
+    solution = first_text(row, "answer", "extract_solution", "matched_solution")
     gold = last_box(solution) or re.sub(r"(?i)^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution)
     if len(gold) > 100 or "\n" in gold:
         return None
-    return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+    return Problem(f"{first_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
 
 
 def ifeval_row(row: dict) -> Problem:
@@ -144,7 +146,7 @@ def ifeval_row(row: dict) -> Problem:
     args = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
     kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
     reference = {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs}
-    return Problem(_messages(row["input"]), "ifeval", reference)
+    return Problem(messages_of(row["input"]), "ifeval", reference)
 
 
 def eurus_row(row: dict) -> Problem | None:
@@ -161,7 +163,7 @@ def eurus_row(row: dict) -> Problem | None:
             [json.loads(line) for line in lines.split("\n")] if isinstance(lines, str) else lines
             for lines in reference["inputs"]
         ]
-    return Problem(_messages(row["prompt"]), "code", reference)
+    return Problem(messages_of(row["prompt"]), "code", reference)
 
 
 # Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to skip). gsm8k and

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from loss import OBJECTIVES, Objective
 from rollout import Engine, Group, Request, Sampling
 from sandbox import WeakSandbox
-from trainer.outcomes import Outcomes, Rollout
+from trainer.outcomes import FAILED, Outcomes, Rollout
 from trainer.process import Refusal, refusing
 from trainer.settings import Config
 from trainer.text import encode, ends_with_assistant, tokens_left_out
@@ -52,8 +52,11 @@ def requests_of_rank(
     """(index of the prompt, the request) for this rank's rollouts of each prompt; no request for an empty share."""
     requests = []
     for p, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
-        turn = rank if n >= world else (rank - p * n) % world  # N < W: the prompts take turns over the ranks
-        low, high = (turn * n // world, (turn + 1) * n // world) if n >= world else (min(turn, n), min(turn + 1, n))
+        if n >= world:
+            low, high = rank * n // world, (rank + 1) * n // world
+        else:  # the prompts take turns: n of the ranks draw one rollout each
+            low = (rank - p * n) % world
+            high = min(low + 1, n)
         if high > low:
             requests.append((p, Request(prompt, high - low, seed, low)))
     return requests
@@ -121,8 +124,8 @@ class Judge:
         written = {index: self.written_by_the_prompt(*start) for index, start in starts.items()}
         # A response that was not cut ends with its stop token.
         tokens = [r.response if r.truncated else r.response[:-1] for r in rollouts]
-        kept = [x[~torch.isin(x, left_out)].tolist() for x in tokens]
-        for r, text in zip(rollouts, self.tokenizer.batch_decode(kept), strict=True):
+        visible = [x[~torch.isin(x, left_out)].tolist() for x in tokens]
+        for r, text in zip(rollouts, self.tokenizer.batch_decode(visible), strict=True):
             r.text = written[r.prompt_index] + text
         items = [(r.problem, r.text, len(r.response), r.truncated) for r in rollouts]
         for r, verdict in zip(rollouts, self.verdicts(items), strict=True):
@@ -150,7 +153,7 @@ class Judge:
         except WeakSandbox as weak:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
         for kind, verdict in zip(example, verdicts, strict=True):
-            if verdict.reason in ("crashed", "timeout"):
+            if verdict.reason in FAILED:
                 raise Refusal(
                     f"kind {kind} failed on a nonsense response (its error is above): check its function, its "
                     f"parameters (response, reference; no prompt), and the reference {example[kind].reference!r:.100}"

@@ -130,9 +130,9 @@ class Run:
 
     def log_evaluation(self, rollouts: list[Rollout], outcomes: Outcomes, progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
-        *sources, (name, scores) = score_sources(outcomes, self.data.sources).items()
+        *sources, (name, scores) = score_sources(outcomes, self.data.held_out_counts).items()
         row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
-        row |= {"problems": self.digests["the held-out problems"], "sources": self.data.sources}
+        row |= {"problems": self.digests["the held-out problems"], "sources": self.data.held_out_counts}
         row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
         row |= {"response_tokens": outcomes.length.double().mean(-1).tolist()}
         self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})

@@ -14,7 +14,7 @@ from kinds.users import reward_files
 from trainer.data import Data
 from trainer.objectives import file_of
 from trainer.process import Refusal
-from trainer.settings import Config, rule
+from trainer.settings import Config, settings_with
 
 
 def settings_at_start(config: Config) -> dict[str, Any]:
@@ -50,7 +50,9 @@ def check_same_run(config: Config, sharded: bool, digests: dict[str, str]) -> No
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
     at_start, now = settings_at_start(config), asdict(config) | {"sharded": sharded}
     before = {field.name: field.default for field in fields(config)} | at_start  # a newer setting had its default
-    changed = [f"{k} ({before[k]} -> {now[k]})" for k in now.keys() - rule("free").keys() if before[k] != now[k]]
+    changed = [
+        f"{k} ({before[k]} -> {now[k]})" for k in now.keys() - settings_with("free").keys() if before[k] != now[k]
+    ]
     inputs = at_start["digests"]
     changed += [name for name in digests.keys() | inputs.keys() if inputs.get(name) != digests.get(name)]
     if changed:

@@ -21,7 +21,7 @@ GIVEN = "command line"  # the origin of a setting that the user set
 def setting(default: Any, help: str, choices: list[str] | None = None, **rules: Any) -> Any:
     """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`.
 
-    The rules, all optional; code asks for them by `rule`, so a new setting is this one line:
+    The rules, all optional; code asks for them by `settings_with`, so a new setting is this one line:
 
     group        title in --help of the group that starts here
     free         --resume may change it: draws and gradients stay the same, except for the order of float sums
@@ -33,9 +33,9 @@ def setting(default: Any, help: str, choices: list[str] | None = None, **rules: 
     return field(default=default, metadata={"help": help, "rules": rules} | ({"choices": choices} if choices else {}))
 
 
-def rule(name: str) -> dict[str, Any]:
+def settings_with(rule: str) -> dict[str, Any]:
     """Setting -> value, of the settings that have this rule."""
-    return {f.name: f.metadata["rules"][name] for f in fields(Config) if name in f.metadata["rules"]}
+    return {f.name: f.metadata["rules"][rule] for f in fields(Config) if rule in f.metadata["rules"]}
 
 
 @dataclass

@@ -103,7 +103,8 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
     with refusing():
         engine = ENGINES[config.engine].from_config(engine_model, data.positions, config.precision, config)
-    say(introduction(config, origins, data, policy, engine, accelerator) + f"\n  note: {repair}" * bool(repair))
+    note = f"\n  note: {repair}" if repair else ""
+    say(introduction(config, origins, data, policy, engine, accelerator) + note)
 
     if config.resume:
         run.open()

@@ -1,11 +1,8 @@
-"""Stage 9: sentences about a step that the user should not overlook (docs/symptoms.md).
-
-One of them warns of a large KL(engine, trainer). `engine_kl_limit` is also the limit of the trial before the run
-(trial.py).
-"""
+"""Stage 9: sentences about a step that the user should not overlook (docs/symptoms.md)."""
 
 from __future__ import annotations
 
+from trainer.launch import engine_kl_limit
 from trainer.outcomes import FAILED, Outcomes
 from trainer.settings import Config
 from verify import REASONS
@@ -15,7 +12,7 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     """Sentences about a step that the user should not overlook."""
     found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
     verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
-    failed = sum(count[REASONS[i]] for i in FAILED)
+    failed = sum(count[x] for x in FAILED)
     cause = "" if failed else common_fault(outcomes)
     few = 0 < metrics["prompts"] < config.prompts_per_step / 4
     if metrics["prompts"] < config.prompts_per_step:
@@ -50,15 +47,6 @@ def waited_for_judge(laps: dict[str, float], seconds: float) -> list[str]:
         f"waited {waited:.0f} of {seconds:.0f} seconds for the judge, which worked for {laps['judge']:.0f}: do "
         "other programs use the cores, or are the rewards slow?"
     ]
-
-
-def engine_kl_limit(config: Config) -> float:
-    """The largest KL(engine, trainer) that is normal: --max_engine_kl, else by precision.
-
-    float32: at most 6.7e-11 was measured, 1e-4 is allowed. bfloat16: 0.9e-3 to 2.6e-3 was measured with equal rounding,
-    and 8e-3 to 5.9e-2 where engine and trainer rounded differently (docs/logs.md); 5e-3 is allowed.
-    """
-    return config.max_engine_kl or (5e-3 if config.precision == "bfloat16" else 1e-4)
 
 
 def common_fault(outcomes: Outcomes) -> str:

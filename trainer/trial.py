@@ -16,12 +16,12 @@ from torch import Tensor
 import loss as L
 from rollout import Engine, Sampling
 from trainer.data import Data
+from trainer.launch import engine_kl_limit
 from trainer.micro_batches import micro_batches
 from trainer.policy import Policy, write_log_probs
 from trainer.process import Refusal
 from trainer.rollouts import Judge, roll_out
 from trainer.settings import Config
-from trainer.step_warnings import engine_kl_limit
 
 # Shared prompts need a mask of [D, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
@@ -138,6 +138,6 @@ def agreement(
 
 def example(vocabulary: int) -> tuple[Tensor, list[int], list[int], Tensor, list[int]]:
     """Arguments of `Policy.forward`: three rollouts of two prompts of random tokens."""
-    random = torch.Generator().manual_seed(0)
-    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    generator = torch.Generator().manual_seed(0)
+    prompts, responses = (torch.randint(vocabulary, shape, generator=generator) for shape in ((2, 5), (3, 4)))
     return prompts, [3, 5], [0, 1, 1], responses, [4, 2, 4]

@@ -1,6 +1,6 @@
-"""trainer/files.py: tables."""
+"""tools/markdown.py: tables."""
 
-from trainer.files import table
+from tools.markdown import table
 
 
 def test_a_table_by_hand():
