@@ -1,4 +1,4 @@
-"""trainer/data.py: problems as prompts, the remarks on them, the limits of a chat template."""
+"""trainer/data.py: problems as prompts, and the remarks on them."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
 from trainer.console import remarks
-from trainer.data import load_data, template_fault, with_system_prompt
+from trainer.data import load_data, with_system_prompt
 from trainer.process import Refusal
 from trainer.settings import Config
 from trainer.sources import load_sources
@@ -204,28 +204,3 @@ def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
     path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 6, "12@3=")
     with pytest.raises(Refusal, match="--data, problem 7: '@' is token 22, and the model has 22"):
         loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
-
-
-TEMPLATES = {
-    "{{ 'x' * 10**10 }}": "memory",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds",
-    "{% if messages[0]['content'] == 'b' %}{{ [0] * 10**11 }}{% endif %}": "memory",
-    "{% for m in messages %}{{ m['content'] }}{% endfor %}": "",
-    "{{ 1 + 'a' }}": "",  # `encode` reports it, with the row
-}
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_a_chat_template_has_limits(tmp_path, monkeypatch, template):
-    """Makes impossible: a template of a stranger that hangs the start of a run, or fills the memory."""
-    monkeypatch.setattr(module, "TEMPLATE_S", 1)
-    shutil.copytree(TINY / "policy", tmp_path / "chat")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "chat")
-    tokenizer.chat_template = template
-    problems = [Problem([{"role": "user", "content": text}], "countdown", None) for text in "ab"]
-    assert (TEMPLATES[template] or "nothing") in (template_fault(tokenizer, problems) or "nothing")
-    if TEMPLATES[template]:
-        tokenizer.save_pretrained(tmp_path / "chat")
-        problems = write_problems(tmp_path / "b.jsonl", [{"role": "user", "content": "b"}])
-        with pytest.raises(Refusal, match=f"chat template took more than .*{TEMPLATES[template]}"):
-            load_data(*settings(tmp_path, model=tmp_path / "chat", data=[problems], prompts_per_step=1))

@@ -92,7 +92,7 @@ def test_a_name_is_one_folder(tmp_path, name):
 def test_the_default_engine_follows_the_machine(monkeypatch, gpu, package):
     """Makes impossible: a laptop's first command that asks for vLLM, or a GPU that is left to the slow engine."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
-    for module in ("defaults", "settings_checks"):
+    for module in ("defaults", "command_line"):
         monkeypatch.setattr(f"trainer.{module}.have_vllm", lambda: package)
     assert read()[0].engine == ("vllm" if gpu and package else "torch")
     assert read("--engine", "torch")[0].engine == "torch"

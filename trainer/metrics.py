@@ -21,7 +21,7 @@ from verify import REASONS
 PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
 
 
-def step_metrics(progress: Progress, outcomes: Outcomes, kept: torch.Tensor) -> dict[str, float]:
+def step_metrics(progress: Progress, outcomes: Outcomes, kept: Tensor) -> dict[str, float]:
     """Metrics over all rollouts that a step generated, informative or not (docs/logs.md). kept: (P,) bool."""
     metrics = {
         "step": progress.step,
@@ -59,7 +59,7 @@ def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict
     return rows
 
 
-def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
+def scores_of(correct: Tensor, length: Tensor, truncated: Tensor) -> dict[str, float]:
     """Appendix D: pass@1 over k responses with its standard error over problems, and the unbiased pass@k. (P, k)."""
     solved, k = correct.double().mean(-1), correct.shape[1]
     counts = correct.sum(-1).tolist()
