@@ -58,6 +58,7 @@ SCIENCE_UNITS = [
     ["rad/s", r"\text{ rad/s}", "rad s^{-1}", "radians per second", r"\frac{rad}{s}"],
 ]  # fmt: skip
 RIGHT_MATH = pairs(r"""
+[0,1)\cup(1,\infty)  |  [0,\infty)\setminus\{1\}  ;  f(x)=2x  |  f(x)=2x, x \in \mathbb{R}  ;  (-\infty,-2)\cup(2,\infty)  |  |x|>2  |  2<|x|
 12  |  \text{Total cost} = 12  |  12 = n  |  S_{10} = 12  |  m+n = 12  |  a_5=12  |  \mathdollar 12  |  12\text{ (eggs)}  |  19 - 7 = 12  |  11 + 1
 \frac{3}{4}  |  \frac{\text{3}}{\text{4}}  |  \cfrac{3}{4}  |  {3}/{4}  |  3 \div 4  ;  \binom{9}{3}  |  {9 \choose 3}  ;  1031_5  |  1031 \text{ (base 5)}
 2\sqrt{3}  |  2(3)^{1/2}  |  2√3  |  2 sqrt(3)  |  \sqrt{12}  ;  \frac{2\sqrt{3}}{5}  |  (2√3)/5  ;  3\pi  |  3pi  ;  2^{7}  |  128  ;  \ln 7  |  \log_e 7  ;  e^{7}  |  \exp(7)
@@ -185,6 +186,7 @@ k\pi, k\in\mathbb{Z}  |  k\pi \text{ for all integers } k  |  n\pi, \forall n \i
 \frac{1}{x(x-1)}  |  \frac{1}{x(x-1)}, x\ne 0, x\ne 1
 """)
 RIGHT_SCIENCE = pairs(r"""
+3:00 \text{ PM}  |  3 \text{ pm}
 7.2 m  |  T_1 = 7.2\ m  ;  7.2  |  pH: 7.2  ;  H_2SO_4  |  \ce{H2SO4}  ;  CO_2  |  CO₂
 8.81 J  |  E \approx 8.81 \text{ J}  |  E = 8.814 J  ;  8.81, 3.22  |  8.814, 3.221  ;  (8.81, 3.22)  |  (8.814, 3.221)  ;  78.5  |  25\pi  |  25\pi \approx 78.54
 A  |  A. P(A)  |  A. \frac{B}{2}  |  A. 5 C  |  A. F = BIL  |  A. a b c  |  A. \text{a red ball}  |  A. e^{-x}  |  A. C_2H_6  |  A. \text{ATP and NADPH}  |  A: it increases  |  A. 5 d
@@ -215,6 +217,7 @@ A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It incre
 B  |  B. It does not change
 """)
 WRONG_MATH = pairs(r"""
+5,2  |  \binom{5}{2}
 3.46  |  2\sqrt{-3} \approx 3.46  ;  12  |  \sqrt144x  |  12^\circ 5'  ;  3_6  |  3_7  ;  (3,5)  |  (5,3)
 5  |  5\text{ Millionen}  |  5 Prozent  |  5 Dutzend  |  5 pour cent  |  5 тысяч рублей  |  5\text{만}  |  5 triệu  |  5\text{ألف}  |  5\text{ஆயிரம்}
 \frac{x+2}{9}  |  \frac{x+2}{9}!  ;  x/10  |  (x/10)!  ;  n/2  |  \frac{(n/2)!}{(n/2-2)!}

@@ -6,7 +6,7 @@ from kinds import answers
 from kinds.answers import algebra, grammar, units, unknowns
 from kinds.answers.lexer import tokens
 from kinds.answers.nouns import changes_value
-from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, OTHER, PREFIXES, RELATIONS, SI
+from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, ORDINALS, OTHER, PREFIXES, RELATIONS, SI
 from kinds.answers.tree import NO_NAME
 from kinds.answers.units import unit_of
 
@@ -27,6 +27,7 @@ def test_the_tables_agree():
     assert {function for _, function in BRACKETS.values()} - {""} <= values
     for relation in INEQUALITIES:
         assert unknowns.interval(answers.read(f"x {relation} 5").tree)[0] != NO_NAME, relation
+    assert not units.SYMBOLS.keys() & {*ORDINALS}  # 5 st would be refused
     assert {*INEQUALITIES} < RELATIONS.keys() and {*RELATIONS.values()} - {""} <= RELATIONS.keys()
 
 

@@ -135,7 +135,9 @@ def _same_families(gold: Node, answer: Node, name: Node) -> bool:
 
 def _same_items(gold: Node, answer: Node, name: Node) -> bool:
     """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
-    gold, answer = _as_tuple(_split_groups(gold, answer)), _as_tuple(_split_groups(answer, gold))
+    gold, answer = _split_groups(gold, answer), _split_groups(answer, gold)
+    if "list" not in (gold.kind, answer.kind):
+        gold, answer = _as_tuple(gold), _as_tuple(answer)
     node_kinds = {gold.kind, answer.kind}
     if node_kinds == {"list", "tuple"}:
         gold, answer = unknowns.as_point(gold, name), unknowns.as_point(answer, name)

@@ -8,15 +8,16 @@ r"""Expressions: sums, products, powers, functions and letters.
     exponent = [sign] atom                                          2     -1     {n+1}
     atom     = numeral | letter | bracket | set | command           12     x     (x+1)     \{1,2\}     \sqrt{2}
     command  = function | "\frac" argument argument | "\sqrt" ["[" items "]"] argument | "\binom" argument argument
-             | mark group | "\boxed" bracket | matrix | "\emptyset" | "\mathbb{R}"
+             | "\root" argument "\of" argument | "√" atom | mark braced | "\boxed" bracket | matrix | "\emptyset"
+             | "\mathbb{R}"
     function = "\sin" ["_" argument] ["^" exponent] (bracket | factor {factor})     \sin x     \sin^2 (x+1)     \log_2 8
     argument = digit | atom                                         the 1 and the 2 of \frac12
 
     letter    = (sign | first letter of a run) ["_" subscript] {"'"} ["^" "{" "(" number ")" "}"] ["\circ" letter]
                                                                     x     \alpha     the x of xy     f^{(3)}
-    subscript = letter | group                                      F_{n-1}     v_max     the B of k_BT
+    subscript = letter | braced                                     F_{n-1}     v_max     the B of k_BT
 
-numbers.py has numeral, base, ordinal, currency and group, lists.py has items, bracket, set and matrix. A function such
+numbers.py has numeral, base, ordinal, currency and braced, lists.py has items, bracket, set and matrix. A function such
 as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its own, such as \binom, is two lines in
 `_read_command`.
 """

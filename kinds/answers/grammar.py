@@ -22,8 +22,8 @@ nothing, words in quotes are tokens. starts_NAME only looks. The function of the
     expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument, letter,
                      subscript
     lists.py         items, bracket, set, matrix
-    numbers.py       numeral, mixed, integer, group, digit, base, ordinal, currency, scale, percent
-    units.py         unit, powered_unit, inner_unit, power
+    numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent
+    units.py         unit, powered_unit, inner_unit, square, power
     nouns.py         noun, which has no rule: any words that cannot change a value
     clause_ends.py   approximation, parameter
 
@@ -41,22 +41,19 @@ The time is linear in the text. No rule goes back, except that a label puts its 
 """
 
 import functools
-from collections.abc import Sequence
-from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
 from kinds.answers.clause_ends import approximation_length, find_parameter, starts_to
 from kinds.answers.cursor import Cursor
 from kinds.answers.expressions import read_sum
-from kinds.answers.lexer import END, MAX_LENGTH, Broken, Token, Unreadable, canonical, tokens
-from kinds.answers.lists import both_signs, is_parameter, read_items
-from kinds.answers.nouns import noun_of, without_direction, words_of
+from kinds.answers.lexer import END, MAX_LENGTH, Broken, Unreadable, canonical, tokens
+from kinds.answers.lists import both_signs, is_parameter, read_items, union, without
+from kinds.answers.nouns import without_direction, words_of
 from kinds.answers.numbers import read_currency, read_percent, read_scale
 from kinds.answers.options import read_option, starts_option
 from kinds.answers.tables import APPROX, ORDINALS, RELATIONS
-from kinds.answers.tree import NO_NAME, REALS, Node, call, list_of, quotient
-from kinds.answers.units import PICOMETER, Unit, is_smaller, tail, unit_and_words, unit_of, without_bracket
+from kinds.answers.tree import NO_NAME, Node, call, list_of, quotient
+from kinds.answers.units import PICOMETER, is_smaller, tail, unit_around, without_bracket
 from kinds.answers.words import read_words, skip_condition, skip_heading, skip_label
 from kinds.patterns import forward
 
@@ -163,37 +160,8 @@ def _read_union(cursor: Cursor) -> Node:
     while cursor.takes(r"\cup"):
         parts.append(_read_ratio(cursor))
     if cursor.takes(r"\setminus"):
-        return _without(_union(parts), _read_ratio(cursor))
-    return _union(parts)
-
-
-def _union(parts: Sequence[Node]) -> Node:
-    return list_of(parts)._replace(value="∪") if len(parts) > 1 else parts[0]
-
-
-def _without(node: Node, points: Node) -> Node:
-    r"""\mathbb{R} \setminus \{2\} is (-\infty,2) \cup (2,\infty)."""
-    interval = node == REALS or (node.kind == "tuple" and node.value in ("()", "[]", "(]", "[)"))
-    if not interval or len(node.parts) != 2 or (points.kind, points.value) != ("list", "{}"):
-        raise Unreadable(r"\setminus")
-    inside = sorted(points.parts, key=_literal)
-    first, last = node.parts
-    if node != REALS and not _literal(first) < _literal(inside[0]) <= _literal(inside[-1]) < _literal(last):
-        raise Unreadable("a point outside")
-    ends = pairwise((first, *inside, last))
-    marks = [node.value[0] + ")", *["()"] * (len(inside) - 1), "(" + node.value[1]]
-    return _union([Node("tuple", mark, pair) for mark, pair in zip(marks, ends, strict=True)])
-
-
-def _literal(node: Node) -> Fraction:
-    """Return the value of 2, 0.5, -2 or 1/2; Unreadable for any other node."""
-    if node.kind in ("number", "decimal"):
-        return node.value
-    if node.kind == "call" and node.value == "neg":
-        return -_literal(node.parts[0])
-    if node.kind == "call" and node.value == "/" and _literal(node.parts[1]):
-        return _literal(node.parts[0]) / _literal(node.parts[1])
-    raise Unreadable("no plain number")
+        return without(union(parts), _read_ratio(cursor))
+    return union(parts)
 
 
 def _read_ratio(cursor: Cursor) -> Node:
@@ -201,8 +169,6 @@ def _read_ratio(cursor: Cursor) -> Node:
     while not cursor.no_bar_or_ratio and (cursor.sees(":") or starts_to(cursor, cursor.at)):
         cursor.take()
         parts.append(read_quantity(cursor))
-    if len(parts) > 1 and parts[-1].value == PICOMETER:  # 3:00 pm
-        parts[-1] = Node("quantity", "pm", parts[-1].parts)
     return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
 
@@ -220,7 +186,7 @@ def read_quantity(cursor: Cursor) -> Node:
     after, direction = without_direction(without_bracket(after), degrees)
     if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
         raise Unreadable("5 th    5 M, which may be millions")
-    unit, noun = _unit_around("°" if degrees else cursor.currency, after)
+    unit, noun = unit_around("°" if degrees else cursor.currency, after)
     cursor.currency = outer
     unit = "pm" if unit == PICOMETER and not cursor.science else unit  # 3 pm
     said = (Node("words", words_of(direction) or noun),) if direction or noun else ()
@@ -248,24 +214,3 @@ def _without_degrees(value: Node) -> tuple[Node, bool]:
         last, degrees = _without_degrees(value.parts[-1])
         return value._replace(parts=(*value.parts[:-1], last)), degrees
     return value, False
-
-
-def _unit_around(before: str, after: Sequence[Token]) -> tuple[Unit | None, str]:
-    r"""Return the unit of a value, None if it has none, and other words. `before` is a currency, ° or "".
-
-    \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
-    """
-    alone = frozenset([(before, 1)]) if before else None
-    if not after:
-        return alone, ""
-    joined = alone and after[0].text in ("/", "per")
-    unit = unit_of([Token("word", before), *after] if joined else after)
-    if unit is not None:
-        if alone and not joined and unit != alone:
-            raise Unreadable("two units")
-        return unit, ""
-    noun = noun_of(after)
-    both = unit_and_words(after) if not alone else (alone, words_of(after)) if noun else None
-    if before == "°" or not (both or noun):
-        raise Unreadable(after[0].text)
-    return both or (noun, "")

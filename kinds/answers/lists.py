@@ -11,14 +11,17 @@ x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the bracke
 clause_ends.py the rule parameter.
 """
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 
+from kinds.answers.algebra import rational
 from kinds.answers.clause_ends import find_parameter, starts_condition
 from kinds.answers.cursor import Cursor
 from kinds.answers.lexer import END, Broken, Unreadable
 from kinds.answers.tables import BRACKETS, MATRICES
-from kinds.answers.tree import NOTHING, REALS, Node, call, flat, list_of, mentions, signed
+from kinds.answers.tree import INFINITY, NOTHING, REALS, Node, call, flat, list_of, mentions, signed
 
 MAX_ITEMS = 64
 
@@ -143,3 +146,27 @@ def read_matrix(cursor: Cursor, name: str) -> Node:
         elif not cursor.sees(end):
             rows.append([cursor.read_clause()])
     return Node("matrix", "|" * (name == "vmatrix"), tuple(Node("tuple", "", tuple(row)) for row in rows))
+
+
+def union(parts: Sequence[Node]) -> Node:
+    return list_of(parts)._replace(value="∪") if len(parts) > 1 else parts[0]
+
+
+def without(node: Node, points: Node) -> Node:
+    r"""\mathbb{R} \setminus \{2\} is (-\infty,2) \cup (2,\infty)."""
+    if (node.kind, len(node.parts), points.kind, points.value) != ("tuple", 2, "list", "{}"):
+        raise Unreadable(r"\setminus")
+    ends = [node.parts[0], *sorted(points.parts, key=_place), node.parts[1]]
+    if any(_place(one) >= _place(two) for one, two in pairwise(ends)):
+        raise Unreadable("a point outside")
+    marks = [node.value[0] + ")", *["()"] * (len(points.parts) - 1), "(" + node.value[1]]
+    return union([Node("tuple", mark, pair) for mark, pair in zip(marks, pairwise(ends), strict=True)])
+
+
+def _place(node: Node) -> Fraction | float:
+    """Return the value of a plain number or of an infinite end; Unreadable for any other node."""
+    if node in REALS.parts:
+        return math.inf if node == INFINITY else -math.inf
+    if (value := rational(node)) is None:
+        raise Unreadable("no plain number")
+    return value

@@ -1,18 +1,18 @@
 r"""Numbers, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
-    numeral  = number [mixed | ("\overline" | "\dot") group | "repeating" | "\ldots"]
+    numeral  = number [mixed | ("\overline" | "\dot") braced | "repeating" | "\ldots"]
                                                                                12   1,234   0.1\overline{6}    0.333...
     mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
     integer  = "{" number "}" | digit
     digit    = one digit of a number                                           the 1 and the 2 of \frac12
-    base     = "_" group | ["("] ["in"] "base" name [")"]                      204_5     204 in base 5
+    base     = "_" braced | ["("] ["in"] "base" (number | word) [")"]          204_5     204 in base 5
     ordinal  = "^" "th"                                                        5^{\text{th}}
     currency = "\$" | "USD" | ...                                              \$5     USD 5
     scale    = "hundred" | "thousand" | "million" | ...                        5 million
     percent  = "%" | "percent" | "per" "cent"                                  50\%
 
-A number is one token, with its groups of three digits, its point and its exponent: see lexer.py. A group is a token, or
-tokens in braces (`Cursor.take_group`).
+A number is one token, with its groups of three digits, its point and its exponent: see lexer.py. `braced` is one
+token, or tokens in braces (`Cursor.take_group`).
 """
 
 from fractions import Fraction

@@ -82,6 +82,8 @@ def product(factors: list[Node]) -> Node:
         whole = [part.value for part in point.parts if part.kind == "number" and not part.parts]
         chosen = point.value == "()" and len(whole) == len(point.parts) == 2 and whole[0] >= whole[1]
         return call("binom", *point.parts) if chosen and name.value == "C" else point
+    if factors[0].kind != "letter" and any(factor.kind == "words" for factor in factors[1:]):
+        raise Unreadable("-2 (double root)")
     matrices = [factor for factor in factors if factor.kind == "matrix"]
     if len(factors) > 1 and matrices:
         if len(matrices) > 1:

@@ -108,7 +108,7 @@ def _form_of(found: Sequence[Token]) -> str:
     runs = [token.text for token in found if token.kind == "run"]
     if unit_of(found) is None:
         long = max(map(len, runs), default=4) > 3 or found[0].text in tables.ORDINALS
-        noun = noun_of(found) or unit_and_words(found)
+        noun = noun_of(found) or _unit_and_words(found)
         return ("noun" if runs else "upright") if noun and long else ""
     if any(len(run) == 1 and run.isascii() for run in runs):
         return "quotient" if any(token.text == "/" for token in found) else "letter"
@@ -162,7 +162,7 @@ def unit_of(found: Sequence[Token]) -> Powers | None:
     return frozenset((name, power) for name, power in powers.items() if power) or None
 
 
-def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
+def _unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
     """Return the unit before a noun, and the noun: cm and "long", lb and "apples", but nothing of miles per trip."""
     for end in range(len(found) - 1, 0, -1):
         if (unit := unit_of(found[:end])) is not None:
@@ -172,6 +172,27 @@ def unit_and_words(found: Sequence[Token]) -> tuple[Powers, str] | None:
             noun = noun_of([*of, *found[end:]]) and (price or found[end].text != "per")
             return (unit, words_of(found[end:])) if noun else None
     return None
+
+
+def unit_around(before: str, after: Sequence[Token]) -> tuple[Unit | None, str]:
+    r"""Return the unit of a value, None if it has none, and other words. `before` is a currency, ° or "".
+
+    \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
+    """
+    alone = frozenset([(before, 1)]) if before else None
+    if not after:
+        return alone, ""
+    joined = alone and after[0].text in ("/", "per")
+    unit = unit_of([Token("word", before), *after] if joined else after)
+    if unit is not None:
+        if alone and not joined and unit != alone:
+            raise Unreadable("two units")
+        return unit, ""
+    noun = noun_of(after)
+    both = _unit_and_words(after) if not alone else (alone, words_of(after)) if noun else None
+    if before == "°" or not (both or noun):
+        raise Unreadable(after[0].text)
+    return both or (noun, "")
 
 
 def _unit_cursor(found: Sequence[Token]) -> Cursor:

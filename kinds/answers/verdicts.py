@@ -41,19 +41,14 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     trees = [reading.tree for reading in readings if reading and reading.tree]
     if len(trees) == 2 and letter_of_option(trees[0]) and letter_of_option(trees[0]) == letter_of_option(trees[1]):
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
-    # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
-    alike = readable and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
-    ways = (True,) if alike else (True, False)
-    return best(_compare(answer, gold, algebra, letters_are_units=units, gold_may_round=True) for units in ways)
+    return best(_compare(answer, gold, algebra, as_science=way, gold_may_round=True) for way in (True, False))
 
 
-def _compare(
-    answer: str, gold: str, algebra: bool, *, letters_are_units: bool = False, gold_may_round: bool = False
-) -> Any:
-    """Compare as math does. `letters_are_units`: a lone letter after a number is a unit, as in 5 m."""
+def _compare(answer: str, gold: str, algebra: bool, *, as_science: bool = False, gold_may_round: bool = False) -> Any:
+    """Compare as math does. `as_science`: read as science, where the m of 5 m is a unit."""
     if answer == gold:
         return True
-    of_gold, of_answer = read(gold, letters_are_units), read(answer, letters_are_units)
+    of_gold, of_answer = read(gold, as_science), read(answer, as_science)
     if of_gold is None or of_answer is None:
         return None
     if of_gold.text == of_answer.text:
