@@ -71,7 +71,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_O
 BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "samples", "trained", "processor_seconds")
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
 LIBC = ctypes.CDLL(None)  # for prctl, which is Linux only: elsewhere no run can start
-WORDS = {"q_pos": "pass@1", "processor_seconds": "processor seconds"}  # of columns, in a picture
+WORDS = {"q_pos": "pass@1", "processor_seconds": "processor seconds", "step": "steps"}  # of columns, in a picture
 
 Row = dict[str, Any]
 Key = tuple[str, Any, int]  # of a run: its arm, the value of the setting that the arm varies ("" if none), its seed
