@@ -60,14 +60,14 @@ def known(*problems: list[float]) -> AnswerLogProbs:
 def test_metrics_by_hand():
     """Makes impossible: a drop with the wrong sign, a fall counted by problem, a problem without answers left out."""
     start, now = known([0.1, 0.2], [0.3], []), known([0.15, 0.05], [0.3], [])
-    found = exact.metrics(now, start)
+    found = exact.measures(now, start)
     assert found["q_pos"] == pytest.approx((0.2 + 0.3) / 3)
     assert found["pass@2"] == pytest.approx((1 - 0.8**2 + 1 - 0.7**2 + 0) / 3)
     assert found["fell"] == found["improved"] == pytest.approx(1 / 3)  # the third is a tie, as all are at the start
-    assert exact.metrics(start, start)["improved"] == exact.metrics(start, start)["fell"] == 0
+    assert exact.measures(start, start)["improved"] == exact.measures(start, start)["fell"] == 0
     assert found["worst_drop"] == pytest.approx(0.05 - 0.2)
-    assert exact.metrics(known([0.3], [0.2]), known([0.1], [0.1]))["worst_drop"] == pytest.approx(0.1)  # all rose
-    assert exact.metrics(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1  # Q_pos rounds above 1
+    assert exact.measures(known([0.3], [0.2]), known([0.1], [0.1]))["worst_drop"] == pytest.approx(0.1)  # all rose
+    assert exact.measures(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1  # Q_pos rounds above 1
 
 
 def test_missed_answers_by_enumeration(capsys):
@@ -127,7 +127,7 @@ def test_a_run_gets_a_row_for_each_checkpoint(run, tmp_path, monkeypatch):
     problems = load_problems(json.loads((run / "config.json").read_text())["eval_data"][0])
     start, end = (log_probs(*exact.load_policy(str(model)), problems) for model in (TINY / "policy", run / "model"))
     for row, now in ((rows[0], start), (rows[2], end)):
-        for name, value in exact.metrics(now, start).items():
+        for name, value in exact.measures(now, start).items():
             assert float(row[name]) == pytest.approx(value, rel=1e-6, abs=1e-9), name
     assert rows[1]["q_pos"] != rows[2]["q_pos"] != rows[0]["q_pos"] and float(rows[1]["fell"]) > 0
     monkeypatch.setattr(exact, "log_probs", lambda *_: pytest.fail("scored again"))

@@ -40,8 +40,8 @@ def test_the_answer_has_the_smallest_worst_case_by_hand():
     found = which_n.answer(steps, Ratio(40, 50, 60, True, 10, 10), 32)
     assert [*found["table"]] == [8, 16, 32, 64, 128]
     row = found["table"][32]
-    assert row["t"] == pytest.approx(4 + row["informative"] * 8) and row["seconds"] == pytest.approx(
-        row["t"] * 32 / row["informative"]
+    assert row["t"] == pytest.approx(4 + row["kept_share"] * 8) and row["seconds"] == pytest.approx(
+        row["t"] * 32 / row["kept_share"]
     )
     sixteen = found["table"][16]  # a third of the way from 8 to 32
     assert sixteen["drawn_s"] == pytest.approx(2) and sixteen["kept_s"] == pytest.approx(4)
@@ -88,7 +88,7 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
     assert f"--rollouts_per_prompt {found['best']} --prompts_per_step 12\n" in said
     assert [*found["table"]] == [8, 16] and found["V_w / V_b"]["informative"] >= which_n.FEW
     for row in found["table"].values():
-        assert row["seconds"] > 0 and 0 < row["informative"] <= 1 and row["measured_with"] >= 12
+        assert row["seconds"] > 0 and 0 < row["kept_share"] <= 1 and row["measured_with"] >= 12
     assert min(row["noise"][1] for row in found["table"].values()) == 1
     written = json.loads((tmp_path / "look/which_n.json").read_text())
     again = look(tmp_path, "again", prompts_per_step=12)
@@ -128,5 +128,5 @@ def test_two_processes_find_the_numbers_of_one(tmp_path):
         found.append(json.loads((tmp_path / f"on{count}/which_n.json").read_text()))
     alone, together = found
     for n, row in alone["table"].items():
-        assert together["table"][n]["informative"] == pytest.approx(row["informative"], abs=0.1), n
+        assert together["table"][n]["kept_share"] == pytest.approx(row["kept_share"], abs=0.1), n
     assert together["V_w / V_b"]["middle"] == pytest.approx(alone["V_w / V_b"]["middle"], rel=0.05)

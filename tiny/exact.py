@@ -84,7 +84,7 @@ class AnswerLogProbs(NamedTuple):
         return (p * torch.exp(torch.special.xlog1py(n, -p))).sum().item() / self.problem_count
 
 
-def metrics(now: AnswerLogProbs, start: AnswerLogProbs) -> dict[str, float]:
+def measures(now: AnswerLogProbs, start: AnswerLogProbs) -> dict[str, float]:
     """Compute the numbers at the top of this file, from two policies on the same problems."""
     q, change = now.q_pos, now.logp.exp() - start.logp.exp()
     return {
@@ -175,7 +175,7 @@ def score_run(run: Path, count: int | None = None) -> list[dict[str, float]]:
                 read_state(folders[step], {"model": {name: p.detach() for name, p in policy.named_parameters()}})
             now = log_probs(policy, tokenizer, problems) if step else start
             position = {"step": float(step), "samples": float(samples[step]), "problems": float(len(problems))}
-            rows[step] = position | metrics(now, start)
+            rows[step] = position | measures(now, start)
         write_csv(path, [rows[step] for step in sorted(rows)])
     return [rows[step] for step in sorted(rows)]
 
@@ -223,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
         model, problems = args.model or str(TINY / "policy"), load_sources(args.data or [str(TINY / "test.jsonl")])
         problems = problems[: args.problems]
         now = log_probs(*load_policy(model), problems)
-        row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}
+        row = {x: y for x, y in measures(now, now).items() if x not in ("fell", "improved", "worst_drop")}
         row |= {f"missed@{n}": now.missed(n) for n in MISSED}
         print(f"{short(model)}: {len(now.logp):,} answers to {now.problem_count} problems\n{table([row])}")
         if args.split:

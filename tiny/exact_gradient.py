@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tiny.exact import AnswerLogProbs, answer_log_probs, load_policy, log_probs, metrics
+from tiny.exact import AnswerLogProbs, answer_log_probs, load_policy, log_probs, measures
 from tiny.make import RESPONSE_TOKENS
 from trainer.files import read_csv, write_csv
 from trainer.process import explained, refusing
@@ -100,7 +100,7 @@ def train(
         if step % 2 == 0 or step == steps:
             row = {"prompts": prompts, "seed": seed, "learning_rate": rate}
             row |= {"step": step, "drawn": drawn, "found": found}
-            row |= metrics(log_probs(policy, tokenizer, held_out), start)
+            row |= measures(log_probs(policy, tokenizer, held_out), start)
             ends = step in (0, steps)
             yield row | {"train_q_pos": log_probs(policy, tokenizer, problems).q_pos.mean().item() if ends else ""}
 

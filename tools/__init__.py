@@ -16,4 +16,7 @@ module              imported by
 noise_law           which_n: the law of noise and the estimate of V_w / V_b. Also lab/3_loop.py
 half_groups         which_n: the gradients for that estimate
 intervals           experiments and ttest: 95% intervals. Also lab/pool.py
+markdown            experiments, vllm_speed and gpu_day: tables
+random_model        also fit (QWEN) and vllm_speed (the command line)
+speed               also vllm_speed (compare)
 """

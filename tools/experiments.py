@@ -60,7 +60,7 @@ from tools.intervals import welch, with_interval
 from tools.markdown import table
 from trainer.files import read_csv, read_lines, write_csv
 from trainer.pictures import label_axis, panels
-from trainer.process import Refusal, explained
+from trainer.process import Refusal, explained, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -363,6 +363,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    prepare()  # a terminal that cannot show ± shows ? in its place
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this program at once, and the kernel its runs
     with explained(code=2, after_interrupt="what was measured is kept, and the same command continues"):
         main(sys.argv[1:])

@@ -6,7 +6,7 @@
 
     python -m tools.fit --check runs/NAME       a run that has ended: predicted beside measured, phase by phase
 
-trainer/card_memory.py makes the count. `RESERVE_GIB` and `GRAPHS_GIB` (trainer/card_memory.py) are added for memory
+trainer/update_memory.py makes the count. `RESERVE_GIB` and `GRAPHS_GIB` (trainer/card_memory.py) are added for memory
 that it does not count. FSDP2 has no figure with --lora_rank, and none with --offload, which refuses FSDP2.
 """
 

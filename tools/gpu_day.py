@@ -48,7 +48,7 @@ def train_within(gib: float, settings: list[str]) -> None:
     train.main()
 
 
-def compare_runs(folders: list[Path]) -> str:
+def tables_of_runs(folders: list[Path]) -> str:
     """Return two tables: a row for each step of each run, and a row for each phase with its peaks.
 
     Raises Refusal for a folder that is not a run.
@@ -86,7 +86,7 @@ def main() -> None:
     elif args.command == "train_within":
         train_within(args.gib, args.settings)
     else:
-        print(compare_runs(args.folders))
+        print(tables_of_runs(args.folders))
 
 
 if __name__ == "__main__":

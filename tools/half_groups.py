@@ -41,10 +41,10 @@ class Gradients:
         """
         n = len(rewards) // 2
         both = torch.stack([rewards[: 2 * n : 2], rewards[1 : 2 * n : 2]])  # (2, n)
-        weight = ((both - both.mean(-1, keepdim=True)) / (n - 1)).tolist()
+        advantage = ((both - both.mean(-1, keepdim=True)) / (n - 1)).tolist()
         group = [r for r in rollouts if r.number < 2 * n]
         for r in group:
-            r.advantage = weight[r.number % 2][r.number // 2]
+            r.advantage = advantage[r.number % 2][r.number // 2]
         return torch.stack([self.gradient([r for r in group if r.number % 2 == half]) for half in (0, 1)])
 
     def gradient(self, rollouts: list[Rollout]) -> Tensor:
@@ -58,16 +58,16 @@ class Gradients:
                 loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
                 (loss * self.accelerator.num_processes).backward()
-        slopes = [self.coordinates(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
+        drawn = [self.coordinates(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
         self.wrapped.zero_grad()
-        return torch.cat(slopes).cpu()
+        return torch.cat(drawn).cpu()
 
-    def coordinates(self, number: int, gradient: Tensor) -> Tensor:
-        """Draw coordinates of the gradient of weight `number`, scaled so that inner products stay unbiased."""
-        slope = gradient.flatten().float()
-        count = math.ceil(len(slope) / self.every)
-        if count == len(slope):
-            return slope
-        generator = torch.Generator().manual_seed(seed_of("coordinates", number))
-        drawn = torch.randint(len(slope), (count,), generator=generator).to(slope.device)
-        return slope[drawn] * math.sqrt(len(slope) / count)
+    def coordinates(self, index: int, gradient: Tensor) -> Tensor:
+        """Draw coordinates of the gradient of parameter `index`, scaled so that inner products stay unbiased."""
+        flat = gradient.flatten().float()
+        count = math.ceil(len(flat) / self.every)
+        if count == len(flat):
+            return flat
+        generator = torch.Generator().manual_seed(seed_of("coordinates", index))
+        drawn = torch.randint(len(flat), (count,), generator=generator).to(flat.device)
+        return flat[drawn] * math.sqrt(len(flat) / count)

@@ -66,8 +66,8 @@ def noise_at_equal_time(n, ratio, seconds):
 def kept_share(correct: Sequence[int], n: int, k: int) -> float:
     """Estimate K_N for N = k from the number c_x of correct rollouts among n, for each prompt x.
 
-    Up to k = n the estimate is unbiased: 1 - C(c_x, k) / C(n, k) - C(n - c_x, k) / C(n, k). Beyond, the gain of
-    each doubling of k is a constant fraction of the gain before it, as for a Beta distribution of p.
+    Up to k = n the estimate is unbiased: 1 - C(c_x, k) / C(n, k) - C(n - c_x, k) / C(n, k). Beyond, for docs/n.html
+    alone, the gain of each doubling of k is a constant fraction of the gain before it, as for a Beta distribution of p.
     """
 
     def unbiased(k: int) -> float:

@@ -67,7 +67,7 @@ def rate(way: Callable[[], int]) -> float:
 
 
 def compare(what: str, unit: str, turns: int, first: Callable[[], int], second: Callable[[], int]) -> Speeds:
-    """Let two ways take turns, and compare their rates in units per second. The first one is ours."""
+    """Let two ways take turns, and compare their rates in units per second."""
     rates = [(rate(first), rate(second)) for _ in range(turns)]
     first_median, second_median = (statistics.median(way) for way in zip(*rates, strict=True))
     return Speeds(what, first_median, second_median, unit, statistics.median(x / y for x, y in rates))

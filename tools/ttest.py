@@ -20,7 +20,7 @@ from scipy import stats
 
 from tools.intervals import interval
 from trainer.files import read_lines
-from trainer.process import Refusal, explained, refusing
+from trainer.process import Refusal, explained, prepare, refusing
 
 SETTINGS = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_response_tokens", "verify_timeout")
 
@@ -104,5 +104,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    prepare()  # a terminal that cannot show Δ shows ? in its place
     with explained(code=2):
         main()

@@ -170,14 +170,14 @@ def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
         raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
     if len(measured) == 1:
         raise Refusal(f"the time was over after N = {measured[0]}: a longer --max_minutes can compare it with others")
-    table = {n: {"informative": mean_kept_share(steps, n)} for n in TABLE if measured[0] <= n <= measured[-1]}
+    table = {n: {"kept_share": mean_kept_share(steps, n)} for n in TABLE if measured[0] <= n <= measured[-1]}
     for name in ("drawn_s", "kept_s"):
         means = [np.nanmean([getattr(x, name) for x in steps if x.n == n]) for n in measured]
         for n, row in table.items():
             row[name] = float(np.interp(n, measured, means))
     for n, row in table.items():
-        row["t"] = row["drawn_s"] + row["informative"] * row["kept_s"]
-        row["seconds"] = row["t"] * b / max(row["informative"], 1e-9)
+        row["t"] = row["drawn_s"] + row["kept_share"] * row["kept_s"]
+        row["seconds"] = row["t"] * b / max(row["kept_share"], 1e-9)
         row["measured_with"] = max((int(x.kept.sum()) for x in steps if x.n == n), default=0)
     ratios = (ratio.high, ratio.middle, ratio.low)
     noise = np.array([[noise_at_equal_time(n, x, row["t"]) for x in ratios] for n, row in table.items()])
@@ -200,7 +200,7 @@ def table_in_words(found: dict[str, Any]) -> str:
     ends = (f"at {two_digits(min(ratio[name], 1e5))}" for name in ("high", "middle", "low"))
     lines = ["".join(f"{x:>12}" for x in ["N", "informative", "seconds", "measured", *ends])]
     for n, row in found["table"].items():
-        cells = [n, f"{row['informative']:.0%}", two_digits(row["seconds"]), f"{row['measured_with'] or ''}"]
+        cells = [n, f"{row['kept_share']:.0%}", two_digits(row["seconds"]), f"{row['measured_with'] or ''}"]
         lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
     if found["left_out"]:
         left_out = ", ".join(map(str, found["left_out"]))

@@ -16,7 +16,7 @@ settings.py         the settings, one line each
 command_line.py     parses the command line; --help, suggestions for unknown flags, refusal of what cannot work
 defaults.py         the values that the user left open: from the recipe, recipe.json or an earlier run
 process.py          begins and ends a program: variables for torch, Ctrl-C, a sentence and an exit code for an exception
-launch.py           starts Accelerate; the precision of a run, its limit of KL(engine, trainer), whether FSDP2 shards it
+launch.py           starts Accelerate; the precision of a run, and whether FSDP2 shards it
 objectives.py       finds the objective that --objective names, and tries it
 start.py            builds the objects of a run
 trial.py            trials before the run: is the policy the model, how is it computed, and does the engine sample it

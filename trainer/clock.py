@@ -1,7 +1,8 @@
 """Seconds and peak memory of each phase of a run, for timing.jsonl and the console.
 
 Phases of a step: roll_out (stages 1 to 4 of train.py), score (5 and 6), update (7) and evaluate (9) are timed. An
-out-of-memory error also names sync (8), log and checkpoint (9), and before the first step start.
+out-of-memory error also names sync (8, and 9 until an evaluation), log (9 after one), checkpoint (9), and before the
+first step start.
 """
 
 from __future__ import annotations

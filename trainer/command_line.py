@@ -173,10 +173,10 @@ def check_size(config: Config, given: set[str]) -> None:
     if not missing or has_size or is_missing_folder(config.model):
         return
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
-    machine, n, b, tokens = ("this CPU", 16, 8, 128)
+    machine, example = "this CPU", {"rollouts_per_prompt": 16, "prompts_per_step": 8, "max_response_tokens": 128}
     if memory_gib:
-        machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 16, 128 if memory_gib > 60 else 64, 1024
-    example = dict(zip(sizes, (n, b, tokens), strict=True))
+        machine = f"this GPU of {memory_gib:.0f} GiB"
+        example |= {"prompts_per_step": 128 if memory_gib > 60 else 64, "max_response_tokens": 1024}
     flags = " ".join(f"--{name} {example[name]}" for name in missing)
     now = {name: getattr(config, name) for name in sizes}
     raise Refusal(

@@ -59,15 +59,6 @@ def choose_precision(config: Config) -> str:
     return config.precision or ("bfloat16" if asked == "bf16" or native else "float32")
 
 
-def engine_kl_limit(config: Config) -> float:
-    """The largest KL(engine, trainer) that is normal: --max_engine_kl, else by precision.
-
-    float32: at most 6.7e-11 was measured, 1e-4 is allowed. bfloat16: 0.9e-3 to 2.6e-3 was measured with equal rounding,
-    and 8e-3 to 5.9e-2 where engine and trainer rounded differently (docs/logs.md); 5e-3 is allowed.
-    """
-    return config.max_engine_kl or (5e-3 if config.precision == "bfloat16" else 1e-4)
-
-
 def fsdp_requested() -> bool:
     """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")

@@ -9,7 +9,7 @@
     logp, entropy      (K,)      one number per token of the distinct responses, laid end to end
 
 Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
-is exactly 1 in any precision. No [T, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
+is exactly 1 in any precision. No [K, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
 
 A GPU works while Python queues its next operations, unless Python waits for a number or copies a tensor. So a
 micro-batch's tensors go to the device once, and its log-probs stay there.
@@ -69,12 +69,16 @@ class Policy(torch.nn.Module):
         """log π and the entropy of every token of the distinct responses, (K,) each; shapes: the table above."""
         inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (D, R)
         at = inside.flatten().nonzero().squeeze(-1)  # (K,) places of the tokens; the only wait for the device here
-        # trial.py sets share_prompts at the start of a run; True for the tiny policy
+        # start.py sets share_prompts, as `shares_prompts` of trial.py answers; True for the tiny policy
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
         hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (K, H), x[at]
+        return self.log_probs_of(hidden, responses.flatten()[at], temperature)
+
+    def log_probs_of(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """log π and the entropy of targets after these hidden states, (K,) each."""
         head = self.model.get_output_embeddings()
-        targets, name = responses.flatten()[at], getattr(head, "dithered_names", {}).get("weight")
-        return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None), name=name)
+        bias, name = getattr(head, "bias", None), getattr(head, "dithered_names", {}).get("weight")
+        return chunked_logprobs(hidden, head.weight, targets, temperature, bias, name=name)
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
         """The hidden states that predict the responses, (D, R, H); every row computes its own prompt.

@@ -1,7 +1,8 @@
 """Stages 2 and 3: N rollouts of each prompt, and a thread, the `Judge`, that judges them while others decode.
 
 Rank r of W draws the rollouts r·N/W to (r+1)·N/W of every prompt. With N < W it draws one rollout of every W/N-th
-prompt. Prompt seed and rollout number fix the tokens, so a step is the same on any number of ranks.
+prompt. Prompt seed and rollout number fix the torch engine's tokens, so its steps are the same on any number of ranks,
+up to rounding.
 """
 
 from __future__ import annotations

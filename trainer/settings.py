@@ -24,7 +24,7 @@ def setting(default: Any, help: str, choices: list[str] | None = None, **rules: 
     The rules, all optional; code asks for them by `settings_with`, so a new setting is this one line:
 
     group        title in --help of the group that starts here
-    free         --resume may change it: draws and gradients stay the same, except for the order of float sums
+    free         --resume may change it; docs/training.md says what changes then
     shown        it changes the algorithm and is in no recipe: the first lines of a run show it if the user set it
     size         the user of a model of their own must name it, or the recipe
     low, high    the smallest and largest value; without `low` a number must be positive

@@ -39,7 +39,7 @@ def copy_from_rank_0(module: torch.nn.Module, device: torch.device) -> None:
                 tensors[name] = copies[old]  # type: ignore[assignment]
 
 
-def sharded(policy: Policy, accelerator: Accelerator):
+def shard(policy: Policy, accelerator: Accelerator):
     """FSDP2: each rank holds a part of every weight, and gathers one layer at a time.
 
     It gathers float32, twice the bytes of bfloat16: FSDP2 itself would round to the nearest, where

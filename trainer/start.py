@@ -27,7 +27,7 @@ from trainer.progress import Progress
 from trainer.rollouts import Judge
 from trainer.run import Run
 from trainer.settings import Config
-from trainer.sharding import copy_from_rank_0, copy_sharing_weights, sharded
+from trainer.sharding import copy_from_rank_0, copy_sharing_weights, shard
 from trainer.text import stop_tokens
 from trainer.trial import agreement, has_unused_parameters, logits_fault, shares_prompts
 
@@ -126,7 +126,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
 def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[Policy, Policy | None, Any]:
     """Return policy, reference policy and the model of the engine, on this rank's device. Raises Refusal.
 
-    With FSDP2 only rank 0 reads the weights, into its host memory, and `sharded` gives every rank its part. The engine
+    With FSDP2 only rank 0 reads the weights, into its host memory, and `shard` gives every rank its part. The engine
     gets a whole copy then, if it needs one. With --lora_rank the checks run on the host, in float32: the weights go to
     the device when they are frozen in the run's precision.
     """
@@ -154,8 +154,8 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if config.kl_coef and not config.eval_only:
         ref_policy = copy_sharing_weights(policy) if fsdp else copy_sharing_frozen(policy)
     if fsdp:
-        policy = sharded(policy, accelerator)
-        ref_policy = sharded(ref_policy, accelerator) if ref_policy else None
+        policy = shard(policy, accelerator)
+        ref_policy = shard(ref_policy, accelerator) if ref_policy else None
         if engine_model is not model:
             copy_from_rank_0(engine_model, device)
     if ref_policy and config.offload:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.launch import engine_kl_limit
 from trainer.outcomes import FAILED, Outcomes
 from trainer.settings import Config
+from trainer.trial import engine_kl_limit
 from verify import REASONS
 
 

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from trainer.adapters import add_adapters, trainable
 from trainer.autocast import dither_under_autocast
 from trainer.offload import allocate_moments
-from trainer.policy import Policy, chunked_logprobs, recompute_layers
+from trainer.policy import Policy, recompute_layers
 
 ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
 
@@ -102,9 +102,7 @@ def count_update(
         def total() -> torch.Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
                 hidden = policy.in_whole_rows(prompt, length, prompt_of, responses).flatten(0, 1)
-                head = model.get_output_embeddings()
-                bias, name = getattr(head, "bias", None), getattr(head, "dithered_names", {}).get("weight")
-                logp, _ = chunked_logprobs(hidden, head.weight, responses.flatten(), 1.0, bias, name=name)
+                logp, _ = policy.log_probs_of(hidden, responses.flatten(), 1.0)
                 return logp.sum()
 
         with torch.no_grad():
