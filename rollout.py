@@ -127,8 +127,7 @@ OnProgress = Callable[[int], object]  # called with the number of rollouts that 
 class Engine(ABC):
     """The methods that the trainer calls. A subclass writes the abstract ones; the others do nothing by default."""
 
-    precision: str  # "float32" or "bfloat16"
-    needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model
+    needs_whole_model = True  # under FSDP2 the trainer passes an unsharded copy of the model
 
     def __init_subclass__(cls) -> None:
         """Raise TypeError for a class that lacks a method. ABC alone would do so for objects, after `from_config`."""
@@ -157,7 +156,9 @@ class Engine(ABC):
     ) -> Iterator[tuple[int, Group]]:
         """Yield (index of a request, its group) as groups end. Closing the iterator stops the work.
 
-        Raises ValueError for an invalid request, when the caller asks for the first group.
+        The log-probs are those of the distribution that was sampled from (`sampling_logprobs`). If tokens depend only
+        on the seed of a request and the number of a rollout, a step is the same on any number of ranks. Raises
+        ValueError for an invalid request, when the caller asks for the first group.
         """
 
     @abstractmethod
@@ -267,8 +268,6 @@ class TorchEngine(Engine):
     >>> len(group), group.tokens.shape == group.logp.shape, group.truncated.any().item()
     (512, True, False)
     """
-
-    needs_whole_model = True
 
     def __init__(self, model: PreTrainedModel, gpu_memory_utilization: float = 0.5, dtype: str | None = None):
         self.model, self.decoding_bytes = model, decoding_bytes(model.device, gpu_memory_utilization)

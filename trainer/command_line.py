@@ -131,7 +131,7 @@ def check_settings(c: Config) -> None:
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
-        elif name in highest and x > highest[name]:
+        elif name in highest and x is not None and x > highest[name]:
             wrong.append(f"--{name} {x} must be at most {highest[name]}")
     if re.search("[\ud800-\udfff]", c.system_prompt or ""):
         wrong.append("--system_prompt has bytes that are not UTF-8: no tokenizer can read them")

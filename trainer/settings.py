@@ -73,7 +73,10 @@ class Config:
     lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights", low=0, shown=True)
 
     engine: str = setting(
-        None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling"
+        None,
+        "the sampler: " + ", ".join(ENGINES) + " [vllm if it and a GPU are present]",
+        choices=[*ENGINES],
+        group="sampling",
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 5e-3 in bfloat16]", free=True)

@@ -28,7 +28,7 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
         found.append(f"responses that could not be judged: {failed:,} ({verdicts}); {hint}")
     limit = engine_kl_limit(config)
     if (kl := metrics.get("engine_kl", 0.0)) > limit:
-        other = "--engine torch or " if config.engine == "vllm" else ""
+        other = "" if config.engine == "torch" else "--engine torch or "
         found.append(
             f"KL(engine, trainer) {kl:.2g} exceeds {limit:g}: the engine does not sample the policy that is trained; "
             f"use {other}a smaller --max_response_tokens, or raise --max_engine_kl (docs/symptoms.md)"

@@ -126,7 +126,7 @@ def agreement(
     tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
     limit = engine_kl_limit(config)
     if not kl / tokens <= limit:
-        remedy = "Use --engine torch" if config.engine == "vllm" else "Use --precision float32"
+        remedy = "Use --precision float32" if config.engine == "torch" else "Use --engine torch"
         raise Refusal(
             f"the engine does not sample the model that is trained: KL(engine, trainer) {kl / tokens:.1e} exceeds "
             f"{limit:g}, and |Δ log π| is {difference / tokens:.1e} on {tokens:.0f} tokens. "
