@@ -90,7 +90,7 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
     if "learning_rate" in origins and samples != usual and samples > 0:
         scaled_to = max(samples, min(usual, PRORL_SAMPLES))
         config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, scaled_to, usual)
-        least = " (the least)" if samples < scaled_to else ""
+        least = ", also for fewer" if samples < scaled_to else ""
         origins["learning_rate"] = (
             f"for {scaled_to:,} samples per step{least}: sqrt({scaled_to:,} / {usual:,}), section 4.2.1, times "
             f"the rate of {origins['learning_rate']}"
