@@ -139,7 +139,8 @@ def peak_summary(timing: list[dict[str, Any]]) -> str:
         return ""
     if all("process" in taken for _, _, taken in found):
         step, phase, most = max(found, key=lambda x: x[2]["process"])  # the first of equal ones
-        return f"peak memory of a process of this run: {most['process']:.2f} GiB, first reached in phase {phase} of step {step}"
+        where = f"phase {phase} of step {step}"
+        return f"peak memory of a process of this run: {most['process']:.2f} GiB, first reached in {where}"
     peaks = largest_peaks(timing)
     phases = ", ".join(f"{phase} {x['allocated']:.2f} ({x['reserved']:.2f})" for phase, x in peaks.items())
     held = max(taken.get("vllm", 0.0) for taken in peaks.values())
