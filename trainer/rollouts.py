@@ -158,7 +158,7 @@ class Judge:
                 raise Refusal(
                     f"kind {kind} failed on a nonsense response (its error is above): check its function, its "
                     f"parameters (response, reference; no prompt), and the reference {example[kind].reference!r:.100}, "
-                    f"which is a {type(example[kind].reference).__name__}"
+                    f"of type {type(example[kind].reference).__name__}"
                 )
             with refusing(f"kind {kind} pays {verdict.reward:g} for nonsense: --objective "):
                 self.objective.advantages(torch.tensor([[verdict.reward, 1.0]]))
